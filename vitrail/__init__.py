@@ -1,0 +1,39 @@
+"""Vitrail: train, look inside, shrink and serve Vision Transformers and the Transformer family.
+
+The names here load what they need when first used, so that importing vitrail, and asking the command line for help, is
+quick and imports no torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vitrail import core
+    from vitrail.errors import InputError
+    from vitrail.families import build, models
+    from vitrail.lens import record
+    from vitrail.weights import load, save
+
+__version__ = "0.1.0"
+__all__ = ["InputError", "build", "core", "load", "models", "record", "save"]
+
+_HOMES = {
+    "InputError": "vitrail.errors",
+    "build": "vitrail.families",
+    "models": "vitrail.families",
+    "record": "vitrail.lens",
+    "load": "vitrail.weights",
+    "save": "vitrail.weights",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "core":
+        return import_module("vitrail.core")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'vitrail' has no attribute {name!r}; it has {', '.join(__all__)}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

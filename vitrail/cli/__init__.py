@@ -1,0 +1,50 @@
+"""The command line: ``vitrail VERB``. Results go to stdout, progress and messages to stderr.
+
+No module here imports torch before its verb runs, so that help is quick.
+"""
+
+import sys
+from typing import Annotated
+
+import typer
+
+import vitrail
+from vitrail.cli.console import say
+from vitrail.cli.models import models
+from vitrail.cli.recipes import recipes
+from vitrail.cli.train import train
+from vitrail.errors import InputError
+
+app = typer.Typer(
+    name="vitrail",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for verb in (train, models, recipes):
+    app.command()(verb)
+
+
+@app.callback()
+def top(
+    version: Annotated[bool, typer.Option("--version", is_eager=True, help="Print the version and stop.")] = False,
+) -> None:
+    """Train, look inside, shrink and serve Vision Transformers and the Transformer family."""
+    if version:
+        typer.echo(vitrail.__version__)
+        raise typer.Exit
+
+
+def main() -> None:
+    """Exit status: 0 done, 1 failed with a message, 2 wrong usage, 130 interrupted."""
+    try:
+        app()
+    except InputError as error:
+        say(f"vitrail: {error}")
+        sys.exit(1)
+    except KeyboardInterrupt:
+        say("vitrail: interrupted.")
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.exit(0)

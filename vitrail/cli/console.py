@@ -1,0 +1,41 @@
+"""Two consoles: results on stdout, everything else on stderr."""
+
+import json
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+WIDE = 160  # columns for a table that goes into a file or a pipe, where there is no screen to fit
+
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+
+def results() -> Console:
+    """Where results go."""
+    console = Console(highlight=False, soft_wrap=True)
+    return console if console.is_terminal else Console(highlight=False, soft_wrap=True, width=WIDE)
+
+
+def messages() -> Console:
+    """Where progress and messages go."""
+    return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def say(message: str) -> None:
+    """Print a message as it is."""
+    messages().print(message, markup=False)
+
+
+def print_json(value: Any) -> None:
+    """Print one JSON value on stdout."""
+    typer.echo(json.dumps(value, ensure_ascii=False))
+
+
+def table(*columns: str) -> Table:
+    """A plain table; a column whose name begins with > is flush right."""
+    made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for column in columns:
+        made.add_column(column.removeprefix(">"), justify="right" if column.startswith(">") else "left", no_wrap=True)
+    return made

@@ -1,0 +1,75 @@
+"""Configurations: frozen, checked once at the edge, written to and read from plain TOML and JSON."""
+
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from vitrail.errors import InputError, unknown
+
+
+class Config(BaseModel):
+    """A frozen set of named fields. Unknown names and wrong values become one sentence each."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    def __init__(self, **fields: Any) -> None:
+        try:
+            super().__init__(**fields)
+        except ValidationError as error:
+            raise InputError(" ".join(_sentence(type(self), one) for one in error.errors())) from None
+
+    def but(self, **changes: Any) -> "Config":
+        """The same configuration with some fields changed, checked again."""
+        return type(self)(**{**self.model_dump(), **changes})
+
+
+def override(fields: Mapping[str, Any], assignments: Iterable[str]) -> dict[str, Any]:
+    """Dotted assignments such as ``optim.lr=3e-4`` laid over nested fields; values are read as TOML, else as text."""
+    changed = {key: dict(value) if isinstance(value, Mapping) else value for key, value in fields.items()}
+    for assignment in assignments:
+        path, equals, text = assignment.partition("=")
+        if not equals or not path.strip():
+            raise InputError(f"{assignment!r} assigns nothing; write a field, '=' and a value, such as optim.lr=3e-4.")
+        *parents, leaf = path.strip().split(".")
+        inner = changed
+        for parent in parents:
+            inner = inner.setdefault(parent, {})
+            if not isinstance(inner, dict):
+                raise InputError(f"{path.strip()!r} cannot be set: {parent!r} is a value, not a table of fields.")
+        inner[leaf] = _toml_value(text.strip())
+    return changed
+
+
+def _toml_value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _sentence(config: type[Config], error: Any) -> str:
+    field = ".".join(str(part) for part in error["loc"])
+    match error["type"]:
+        case "value_error":
+            return str(error["ctx"]["error"])
+        case "extra_forbidden":
+            return str(unknown("field", field, _siblings(config, error["loc"])))
+        case "literal_error":
+            return str(unknown(field, error["input"], re.findall(r"'([^']*)'", error["ctx"]["expected"])))
+        case "missing":
+            return f"field {field!r} is missing; give it a value."
+    expected = error["msg"].removeprefix("Input should be ").removeprefix("Value should be ")
+    return f"{field}={error['input']!r} does not fit; it should be {expected}."
+
+
+def _siblings(config: type[BaseModel], location: tuple[int | str, ...]) -> Iterable[str]:
+    """The fields that stand where the unknown one was put."""
+    for part in location[:-1]:
+        inner = config.model_fields[str(part)].annotation
+        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
+            break
+        config = inner
+    return config.model_fields

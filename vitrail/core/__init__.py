@@ -1,0 +1,44 @@
+"""The parts: attention, what surrounds it, and what goes in and comes out."""
+
+from vitrail.core.attention import Attention, BareAttention, Cache
+from vitrail.core.block import Block, DropPath, FeedForward, Stack, Sublayer, activations
+from vitrail.core.convolution import ConvolutionAsAttention
+from vitrail.core.embeddings import ConvStem, ImageEmbedding, PatchStem, Stem, stems
+from vitrail.core.heads import ClassPool, Head, MeanPool
+from vitrail.core.kernels import Kernel, ReLU, Softmax, kernels
+from vitrail.core.masks import CAUSAL, NONE, Mask
+from vitrail.core.norms import BatchNorm, LayerNorm, norms
+from vitrail.core.positions import Position, positions
+
+__all__ = [
+    "CAUSAL",
+    "NONE",
+    "Attention",
+    "BareAttention",
+    "BatchNorm",
+    "Block",
+    "Cache",
+    "ClassPool",
+    "ConvStem",
+    "ConvolutionAsAttention",
+    "DropPath",
+    "FeedForward",
+    "Head",
+    "ImageEmbedding",
+    "Kernel",
+    "LayerNorm",
+    "Mask",
+    "MeanPool",
+    "PatchStem",
+    "Position",
+    "ReLU",
+    "Softmax",
+    "Stack",
+    "Stem",
+    "Sublayer",
+    "activations",
+    "kernels",
+    "norms",
+    "positions",
+    "stems",
+]

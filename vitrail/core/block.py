@@ -1,0 +1,126 @@
+"""Sublayers, blocks and stacks: what every Transformer is made of around its attention."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from vitrail.core.attention import Cache
+from vitrail.core.linear import linear
+from vitrail.core.masks import NONE, Mask
+from vitrail.registry import Registry
+
+activations: Registry[Callable[[], nn.Module]] = Registry("activation")
+activations.add("gelu")(nn.GELU)
+activations.add("gelu-tanh")(lambda: nn.GELU(approximate="tanh"))
+activations.add("relu")(nn.ReLU)
+
+
+class Stack(nn.ModuleList):
+    """Blocks one after another. In training each is left out with probability ``drop`` (LayerDrop, Fan et al. 2020)."""
+
+    def __init__(self, blocks: Iterable["Block"], drop: float = 0.0) -> None:
+        super().__init__(blocks)
+        self.drop = drop
+
+    def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        """(b n w) -> (b n w)."""
+        for block in self:
+            if not (self.training and self.drop and torch.rand(()) < self.drop):
+                x = block(x, *args, **kwargs)
+        return x
+
+
+class Block(nn.Module):
+    """Attention, then attention to a context if there is one, then feed-forward (Vaswani et al. 2017, fig. 1)."""
+
+    def __init__(self, attention: "Sublayer", feed_forward: "Sublayer", cross: "Sublayer | None" = None) -> None:
+        super().__init__()
+        self.attention = attention
+        self.cross = cross
+        self.feed_forward = feed_forward
+
+    def forward(
+        self,
+        x: Tensor,
+        mask: Mask = NONE,
+        context: Tensor | None = None,
+        context_mask: Mask = NONE,
+        cache: Cache | None = None,
+    ) -> Tensor:
+        """(b n w) -> (b n w)."""
+        x = self.attention(x, mask, cache=cache)
+        if self.cross is not None:
+            x = self.cross(x, context_mask, context=context, cache=cache)
+        return self.feed_forward(x)
+
+
+class Sublayer(nn.Module):
+    """x + f(norm(x)) (pre: Xiong et al. 2020) or norm(x + f(x)) (post: Vaswani et al. 2017).
+
+    What f writes may be dropped out, multiplied by a learned scale for each channel (LayerScale, Touvron et al. 2021)
+    and left out for whole samples (drop path).
+    """
+
+    def __init__(
+        self,
+        f: nn.Module,
+        norm: nn.Module,
+        width: int,
+        *,
+        order: Literal["pre", "post"] = "pre",
+        layer_scale: float | None = None,
+        dropout: float = 0.0,
+        drop_path: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.f = f
+        self.norm = norm
+        self.order = order
+        self.scale = None if layer_scale is None else nn.Parameter(torch.full((width,), layer_scale))
+        self.after = nn.Sequential(*(drop(p) for drop, p in ((nn.Dropout, dropout), (DropPath, drop_path)) if p))
+
+    def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        """(b n w) -> (b n w)."""
+        if self.order == "pre":
+            return x + self.write(self.norm(x), *args, **kwargs)
+        return self.norm(x + self.write(x, *args, **kwargs))
+
+    def write(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        """What is added to the residual stream."""
+        y = self.f(x, *args, **kwargs)
+        return self.after(y if self.scale is None else y * self.scale)
+
+
+class FeedForward(nn.Module):
+    """act(x W1 + b1) W2 + b2 for each token by itself: max(0, .) in Vaswani et al. 2017 (eq. 2), GELU in ViT."""
+
+    def __init__(self, width: int, hidden: int, activation: str = "gelu", dropout: float = 0.0) -> None:
+        super().__init__()
+        self.inner = linear(width, hidden)
+        self.activation = activations[activation]()
+        self.dropout = nn.Dropout(dropout)
+        self.out = linear(hidden, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(b n w) -> (b n w)."""
+        return self.out(self.dropout(self.activation(self.inner(x))))
+
+
+class DropPath(nn.Module):
+    """f * keep / (1 - p), keep ~ Bernoulli(1 - p) for each sample: stochastic depth (Huang et al. 2016)."""
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        self.p = p
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(b n w) -> (b n w)."""
+        if not self.training:
+            return x
+        keep = x.new_empty(len(x), 1, 1).bernoulli_(1 - self.p)
+        return x * (keep / (1 - self.p))
+
+    def extra_repr(self) -> str:
+        return f"p={self.p}"

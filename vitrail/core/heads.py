@@ -1,0 +1,38 @@
+"""From tokens to answers."""
+
+from torch import Tensor, nn
+
+from vitrail.core.linear import linear
+
+
+class ClassPool(nn.Module):
+    """z^0: the class token (ViT, eq. 4)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(b n w) -> (b w)."""
+        return x[:, 0]
+
+
+class MeanPool(nn.Module):
+    """The mean over the patches, without the prefix tokens (ViT, appendix D.3)."""
+
+    def __init__(self, prefix: int = 0) -> None:
+        super().__init__()
+        self.prefix = prefix
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(b n w) -> (b w)."""
+        return x[:, self.prefix :].mean(1)
+
+
+class Head(nn.Sequential):
+    """x W + b, behind tanh(x W' + b') of width ``prelogits`` if that is not 0 (ViT, section 3.1); x if no classes."""
+
+    def __init__(self, width: int, classes: int, prelogits: int = 0) -> None:
+        super().__init__()
+        if prelogits:
+            self.prelogits = linear(width, prelogits)
+            self.tanh = nn.Tanh()
+        if classes:
+            self.logits = linear(prelogits or width, classes)
+            nn.init.trunc_normal_(self.logits.weight, std=0.02)

@@ -1,0 +1,60 @@
+"""A(q, k): how queries and keys become weights. The only part of attention that differs between its variants."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vitrail.core.masks import NONE, Mask
+from vitrail.registry import Registry
+
+kernels: Registry["type[Kernel]"] = Registry("kernel")
+
+
+class Kernel(nn.Module):
+    """z = A(q, k) v, with scores q k^T * scale; scale is 1 / sqrt(d) unless given.
+
+    Law, for every kernel: ``kernel(q, k, v, mask) == kernel.pattern(q, k, mask) @ v``.
+    """
+
+    def __init__(self, scale: float | None = None) -> None:
+        super().__init__()
+        self.scale = scale
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask = NONE) -> Tensor:
+        """(b h i d), (b h j d), (b h j e) -> z (b h i e), the fast way."""
+        raise NotImplementedError
+
+    def pattern(self, q: Tensor, k: Tensor, mask: Mask = NONE) -> Tensor:
+        """A itself, (b h i j): attending to the identity gives A I = A."""
+        identity = torch.eye(k.shape[-2], dtype=k.dtype, device=k.device)
+        return self.forward(q, k, identity.expand(*k.shape[:-1], -1), mask)  # not __call__: deriving is not recorded
+
+    def scores(self, q: Tensor, k: Tensor, mask: Mask = NONE) -> Tensor:
+        """Q k^T * scale, (b h i j), minus infinity where hidden."""
+        scale = q.shape[-1] ** -0.5 if self.scale is None else self.scale
+        return mask.scores((q * scale) @ k.mT)
+
+    def extra_repr(self) -> str:
+        return "" if self.scale is None else f"scale={self.scale}"
+
+
+@kernels.add("softmax")
+class Softmax(Kernel):
+    """softmax(q k^T / sqrt(d)) v (Vaswani et al. 2017, eq. 1), fused: the pattern is never stored."""
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask = NONE) -> Tensor:
+        return F.scaled_dot_product_attention(q, k, v, scale=self.scale, **mask.fused(q, k))
+
+    def pattern(self, q: Tensor, k: Tensor, mask: Mask = NONE) -> Tensor:
+        return mask.weights(self.scores(q, k, mask).softmax(-1))
+
+
+@kernels.add("relu")
+class ReLU(Kernel):
+    """relu(q k^T / sqrt(d)) / L v, L the number of keys a query sees (Wortsman et al. 2023)."""
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask = NONE) -> Tensor:
+        return self.pattern(q, k, mask) @ v
+
+    def pattern(self, q: Tensor, k: Tensor, mask: Mask = NONE) -> Tensor:
+        return self.scores(q, k, mask).relu() / mask.count(q.shape[-2], k.shape[-2], q.device)

@@ -1,0 +1,101 @@
+"""What a query may see. The one place that knows about minus infinity."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Mask:
+    """What is done to the scores before they become weights: hidden pairs get weight exactly 0.
+
+    causal   query i sees the keys up to its own position
+    window   query i sees the keys at most this many positions away
+    present  (b j), True where a key is really there and not padding
+    bias     added to the scores, broadcast to (b h i j); minus infinity hides
+
+    With fewer queries than keys the queries are the last ones, as in cached decoding.
+    A query that may see nothing gives 0, not NaN. Masks combine with ``&``.
+    """
+
+    causal: bool = False
+    window: int | None = None
+    present: Tensor | None = None
+    bias: Tensor | None = None
+
+    def __and__(self, other: "Mask") -> "Mask":
+        """Hidden where either hides; biases add."""
+        return Mask(
+            causal=self.causal or other.causal,
+            window=min((w for w in (self.window, other.window) if w is not None), default=None),
+            present=_both(self.present, other.present, torch.logical_and),
+            bias=_both(self.bias, other.bias, torch.add),
+        )
+
+    @property
+    def hides_nothing(self) -> bool:
+        """Whether every query sees every key, with no bias."""
+        return not self.causal and self.window is None and self.present is None and self.bias is None
+
+    def visible(self, queries: int, keys: int, device: torch.device) -> Tensor | None:
+        """True where a query may see a key, broadcastable to (b h i j); None when every pair is visible."""
+        seen = self._visible_by_position(queries, keys, device)
+        return seen if self.bias is None else _both(seen, self.bias != -torch.inf, torch.logical_and)
+
+    def scores(self, scores: Tensor) -> Tensor:
+        """The scores (b h i j) with the bias added and minus infinity where hidden."""
+        if self.bias is not None:
+            scores = scores + self.bias.to(scores.dtype)
+        seen = self._visible_by_position(scores.shape[-2], scores.shape[-1], scores.device)
+        return scores if seen is None else scores.masked_fill(~seen, -torch.inf)
+
+    def weights(self, weights: Tensor) -> Tensor:
+        """The weights (b h i j) with exact zeros where hidden, also in a row that may see nothing."""
+        seen = self.visible(weights.shape[-2], weights.shape[-1], weights.device)
+        return weights if seen is None else weights.masked_fill(~seen, 0)
+
+    def count(self, queries: int, keys: int, device: torch.device) -> Tensor | int:
+        """How many keys each query sees: a number, or (.. i 1); at least 1, to divide by."""
+        seen = self.visible(queries, keys, device)
+        return keys if seen is None else seen.sum(-1, keepdim=True).clamp(min=1)
+
+    def fused(self, q: Tensor, k: Tensor) -> dict[str, Any]:
+        """The same mask as arguments of scaled_dot_product_attention, as ``is_causal`` where that is enough."""
+        queries, keys = q.shape[-2], k.shape[-2]
+        if self.causal and queries == keys and self.window is None and self.present is None and self.bias is None:
+            return {"is_causal": True}
+        if self.bias is None:
+            return {"attn_mask": self._visible_by_position(queries, keys, q.device)}
+        return {"attn_mask": self.scores(q.new_zeros(1, 1, queries, keys))}
+
+    def at(self, queries: int, keys: int, heads: Any, rows: Any) -> "Mask":
+        """The mask of some heads and some rows only, whose places no longer tell what they may see."""
+        if self.hides_nothing:
+            return self
+        device = next((t.device for t in (self.bias, self.present) if t is not None), None)
+        bias = self.scores(torch.zeros(1, 1, queries, keys, device=device))
+        return Mask(bias=(bias if bias.shape[1] == 1 else bias[:, heads])[:, :, rows])
+
+    def _visible_by_position(self, queries: int, keys: int, device: torch.device) -> Tensor | None:
+        seen: Tensor | None = None
+        if self.window is not None or (self.causal and queries > 1):
+            away = torch.arange(keys - queries, keys, device=device)[:, None] - torch.arange(
+                keys, device=device
+            )  # i - j
+            near = torch.ones_like(away, dtype=torch.bool) if self.window is None else away.abs() <= self.window
+            seen = near & (away >= 0) if self.causal else near
+        if self.present is not None:
+            seen = _both(seen, self.present[:, None, None, :], torch.logical_and)
+        return seen
+
+
+NONE = Mask()
+CAUSAL = Mask(causal=True)
+
+
+def _both(a: Tensor | None, b: Tensor | None, join: Any) -> Tensor | None:
+    if a is None or b is None:
+        return b if a is None else a
+    return join(a, b)

@@ -1,0 +1,33 @@
+"""Normalisation of tokens."""
+
+from collections.abc import Callable
+
+from einops import rearrange
+from torch import Tensor, nn
+
+from vitrail.registry import Registry
+
+norms: Registry[Callable[..., nn.Module]] = Registry("norm")
+
+
+@norms.add("layer")
+class LayerNorm(nn.LayerNorm):
+    """(x - mean) / sqrt(var + eps) * gain + bias over the width of each token by itself (Ba et al. 2016)."""
+
+    def __init__(self, width: int, eps: float = 1e-6) -> None:
+        super().__init__(width, eps=eps)
+
+
+@norms.add("batch")
+class BatchNorm(nn.BatchNorm1d):
+    """(x - mean) / sqrt(var + eps) * gain + bias, each channel over all tokens of the batch (Ioffe and Szegedy 2015).
+
+    Evaluation uses the running mean and (unbiased) variance kept in training, so it does not look at the batch.
+    """
+
+    def __init__(self, width: int, eps: float = 1e-6) -> None:
+        super().__init__(width, eps=eps)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(b n w) -> (b n w)."""
+        return rearrange(super().forward(rearrange(x, "b n w -> (b n) w")), "(b n) w -> b n w", n=x.shape[1])

@@ -1,0 +1,165 @@
+"""The Vision Transformer (Dosovitskiy et al. 2021): image patches as the words of a Transformer encoder."""
+
+from typing import Annotated, Any, Literal
+
+import torch
+from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from torch import Tensor, nn
+
+from vitrail.config import Config
+from vitrail.core import (
+    Attention,
+    Block,
+    ClassPool,
+    FeedForward,
+    Head,
+    ImageEmbedding,
+    MeanPool,
+    Stack,
+    Sublayer,
+    activations,
+    kernels,
+    norms,
+    positions,
+    stems,
+)
+from vitrail.core.attention import check_heads
+from vitrail.core.embeddings import check_size
+from vitrail.errors import InputError
+from vitrail.families.registry import Model, families, presets
+
+
+def _size(value: Any) -> Any:
+    sides = tuple(value) if isinstance(value, list | tuple) else (value, value)
+    if len(sides) != 2 or any(type(side) is not int or side < 1 for side in sides):  # noqa: PLR2004
+        raise InputError(f"image={value!r} does not fit; it should be a number of pixels, or two: (down, across).")
+    return value if isinstance(value, int) else sides
+
+
+Size = Annotated[int | tuple[int, int], BeforeValidator(_size)]
+Rate = Annotated[float, Field(ge=0, lt=1)]
+
+
+class ViTConfig(Config):
+    """The shape of a ViT: the paper's numbers by their names."""
+
+    width: PositiveInt
+    depth: PositiveInt
+    heads: PositiveInt
+    hidden: PositiveInt  # 4 * width unless given
+    image: Size = 224  # pixels, or (down, across); any other size at call time
+    patch: PositiveInt = 16
+    channels: PositiveInt = 3
+    classes: NonNegativeInt = 1000  # 0: no head, the pooled features are the output
+    pool: Literal["class", "mean"] = "class"
+    position: str = "learned"
+    stem: str = "patch"
+    registers: NonNegativeInt = 0
+    prelogits: NonNegativeInt = 0  # width of the tanh layer before the logits; 0: none
+    kernel: str = "softmax"
+    rank: PositiveInt | None = None  # of a head's value map; width / heads unless given
+    activation: str = "gelu"
+    norm: str = "layer"
+    order: Literal["pre", "post"] = "pre"
+    eps: PositiveFloat = 1e-6
+    layer_scale: float | None = None
+    dropout: Rate = 0.0
+    drop_path: Rate = 0.0  # of the last layer; from 0 at the first it rises linearly
+    layer_drop: Rate = 0.0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _defaults(cls, fields: dict[str, Any]) -> dict[str, Any]:
+        width = fields.get("width")
+        if fields.get("prelogits") is True:
+            fields = {**fields, "prelogits": width}
+        return {"hidden": 4 * width if isinstance(width, int) else 1, **fields}
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "ViTConfig":
+        check_heads(self.width, self.heads)
+        check_size("image", self.size, self.patch)
+        for registry in (positions, stems, kernels, norms, activations):
+            registry[getattr(self, registry.noun)]  # a name it does not know is an error
+        return self
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """The image it was made for, (down, across)."""
+        return self.image if isinstance(self.image, tuple) else (self.image, self.image)
+
+
+@families.add("vit")
+class ViT(Model):
+    """z0 = embed(image); z' = MSA(LN(z)) + z; z = MLP(LN(z')) + z'; y = head(pool(LN(z_L))) (ViT, eqs. 1-4)."""
+
+    Config = ViTConfig
+
+    def __init__(self, config: ViTConfig) -> None:
+        super().__init__()
+        self.config = config
+        grid = (config.size[0] // config.patch, config.size[1] // config.patch)
+        self.embed = ImageEmbedding(
+            stems[config.stem](config.patch, config.channels, config.width),
+            positions[config.position](grid, config.width, config.heads, prefix=int(config.pool == "class")),
+            registers=config.registers,
+            dropout=config.dropout,
+        )
+        self.encoder = encoder(config)
+        self.norm = norms[config.norm](config.width, config.eps) if config.order == "pre" else nn.Identity()
+        self.pool = ClassPool() if config.pool == "class" else MeanPool(config.registers)
+        self.head = Head(config.width, config.classes, config.prelogits)
+
+    def forward(self, image: Tensor) -> Tensor:
+        """(b c H W) -> logits (b classes)."""
+        return self.head(self.pool(self.features(image)))
+
+    def features(self, image: Tensor) -> Tensor:
+        """(b c H W) -> all tokens after the last layer and norm (b n w): class, registers, patches row by row."""
+        x = self.embed(image)  # b n w
+        return self.norm(self.encoder(x, self.embed.mask(image)))
+
+
+def encoder(config: ViTConfig) -> Stack:
+    """The blocks, with drop path rising from 0 to its value over the depth."""
+
+    def sublayer(f: nn.Module, drop_path: float) -> Sublayer:
+        return Sublayer(
+            f,
+            norms[config.norm](config.width, config.eps),
+            config.width,
+            order=config.order,
+            layer_scale=config.layer_scale,
+            dropout=config.dropout,
+            drop_path=drop_path,
+        )
+
+    def block(drop_path: float) -> Block:
+        attention = Attention(config.width, config.heads, kernels[config.kernel](), rank=config.rank)
+        feed_forward = FeedForward(config.width, config.hidden, config.activation, config.dropout)
+        return Block(sublayer(attention, drop_path), sublayer(feed_forward, drop_path))
+
+    rates = torch.linspace(0, config.drop_path, config.depth, device="cpu").tolist()
+    return Stack((block(rate) for rate in rates), drop=config.layer_drop)
+
+
+def preset(name: str, **fields: Any) -> None:
+    """Name a shape."""
+    presets.add(name)(("vit", fields))
+
+
+# Sizes B, L, H: ViT paper, table 1; Ti, S: Touvron et al. 2021 (DeiT), table 1.
+for letters, width, depth, heads, patches in (
+    ("ti", 192, 12, 3, (16,)),
+    ("s", 384, 12, 6, (16, 32)),
+    ("b", 768, 12, 12, (16, 32)),
+    ("l", 1024, 24, 16, (16, 32)),
+    ("h", 1280, 32, 16, (14,)),
+):
+    for patch in patches:
+        preset(f"vit-{letters}/{patch}", patch=patch, width=width, depth=depth, heads=heads)
+
+# For small images: 8-pixel digits, 28-pixel grey pictures (MNIST and its kin), 32-pixel colour pictures (CIFAR).
+preset("vit-pico/2", image=8, patch=2, channels=1, width=64, depth=4, heads=4, hidden=128, classes=10)
+preset("vit-nano/4", image=28, patch=4, channels=1, width=64, depth=6, heads=4, hidden=128, classes=10)
+preset("vit-micro/4", image=32, patch=4, channels=3, width=128, depth=6, heads=4, hidden=256, classes=10)

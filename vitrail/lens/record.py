@@ -1,0 +1,179 @@
+"""What happened inside a model, seen through plain forward hooks while the fast path runs."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import KW_ONLY, dataclass
+from functools import partial
+from typing import Any, TypeAlias, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from vitrail.core.attention import Attention
+from vitrail.core.block import Sublayer
+from vitrail.core.kernels import Kernel
+from vitrail.core.masks import NONE, Mask
+from vitrail.errors import InputError, unknown
+
+Selection: TypeAlias = int | Sequence[int] | slice | None
+T = TypeVar("T")
+
+
+@contextmanager
+def record(model: nn.Module) -> Iterator["Trace"]:
+    """Record every call of a model made inside the ``with`` block.
+
+    The output is bit for bit what it is without: the hooks only look, and patterns are derived from q and k afterwards.
+    A compiled model runs uncompiled meanwhile, since hooks added to compiled code do not fire (torch 2.13).
+    """
+    trace = Trace(getattr(model, "_orig_mod", model))
+    with ExitStack() as stack:
+        if "torch._dynamo" in sys.modules:  # else nothing is compiled, and importing it takes seconds
+            stack.enter_context(torch.compiler.set_stance("force_eager"))
+        for handle in trace.attach():
+            stack.callback(handle.remove)
+        yield trace
+
+
+@dataclass(frozen=True, eq=False)
+class Visit:
+    """One passage through a kernel: what it was given, and what it gave."""
+
+    q: Tensor  # b h i d
+    k: Tensor  # b h j d
+    v: Tensor  # b h j r
+    mask: Mask = NONE
+    _: KW_ONLY
+    z: Tensor  # b h i r
+
+
+class Trace:
+    """What was recorded. A site goes by its name or its number; ``call`` counts its passages, the last by default.
+
+    Tensors are those of the model itself, not copies, with the history of their gradients if there is one.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._visits: dict[str, list[Visit]] = {}
+        self._stream: dict[str, list[tuple[Tensor, Tensor]]] = {}
+
+    def names(self) -> list[str]:
+        """The attention sites that were passed, in order."""
+        return list(self._visits)
+
+    def calls(self, name: str | int = 0) -> int:
+        """How often a site was passed."""
+        return len(self._at(name)) if self._visits else 0
+
+    def q(self, name: str | int, call: int = -1) -> Tensor:
+        """The queries, (b h i d)."""
+        return self._visit(name, call).q
+
+    def k(self, name: str | int, call: int = -1) -> Tensor:
+        """The keys, (b h j d)."""
+        return self._visit(name, call).k
+
+    def v(self, name: str | int, call: int = -1) -> Tensor:
+        """The values, (b h j r)."""
+        return self._visit(name, call).v
+
+    def z(self, name: str | int, call: int = -1) -> Tensor:
+        """What each head reads, A v, (b h i r)."""
+        return self._visit(name, call).z
+
+    def pattern(self, name: str | int, *, heads: Selection = None, rows: Selection = None, call: int = -1) -> Tensor:
+        """A(q, k), (b h i j), of all or of the chosen heads and query rows; no other is computed."""
+        visit = self._visit(name, call)
+        kernel: Kernel = self._owner(name).kernel
+        heads, rows = _index("heads", heads, visit.q.shape[1]), _index("rows", rows, visit.q.shape[2])
+        mask = visit.mask.at(visit.q.shape[2], visit.k.shape[2], heads, rows)
+        return kernel.pattern(visit.q[:, heads][:, :, rows], visit.k[:, heads], mask)
+
+    def heads(self, name: str | int, *, heads: Selection = None, rows: Selection = None, call: int = -1) -> Tensor:
+        """What each head writes, z_h W_O,h, (b h i w); with the output's bias they sum to what the attention gives."""
+        z, attention = self._visit(name, call).z, self._owner(name)
+        if not isinstance(attention, Attention):
+            raise InputError(
+                f"{name!r} is a {type(attention).__name__}, which has no output matrix; look at z instead."
+            )
+        heads, rows = _index("heads", heads, z.shape[1]), _index("rows", rows, z.shape[2])
+        return attention.contributions(z[:, heads][:, :, rows], heads)
+
+    def residual(self, within: str = "", call: int = -1) -> Tensor:
+        """The residual stream, (s b n w): as it came in, then after each sublayer; of one part, if it is named."""
+        parts = [_pick(name, visits, call) for name, visits in self._stream.items() if name.startswith(within)]
+        if not parts:
+            raise InputError(f"no sublayer within {within!r} was recorded; those recorded are {self.sublayers()}.")
+        if len({after.shape for _, after in parts}) > 1:
+            raise InputError("the streams recorded differ in shape; name one part, such as residual('encoder').")
+        return torch.stack([parts[0][0], *(after for _, after in parts)])
+
+    def sublayers(self) -> list[str]:
+        """The names of the sublayers in order: residual()[s + 1] is the stream as sublayer s left it."""
+        return list(self._stream)
+
+    def attach(self) -> Iterator[RemovableHandle]:
+        """Put the hooks in place, one by one."""
+        for name, module in self._model.named_modules():
+            if isinstance(module, Kernel):
+                yield module.register_forward_hook(partial(self._see_kernel, _site(name)), with_kwargs=True)
+            elif isinstance(module, Sublayer):
+                yield module.register_forward_hook(partial(self._see_sublayer, name))
+
+    def _see_kernel(self, name: str, _: nn.Module, args: Any, kwargs: Any, z: Tensor) -> None:
+        self._visits.setdefault(name, []).append(Visit(*args, **kwargs, z=z))
+
+    def _see_sublayer(self, name: str, _: nn.Module, args: Any, after: Tensor) -> None:
+        self._stream.setdefault(name, []).append((args[0], after))
+
+    def _owner(self, name: str | int) -> Any:
+        """The attention whose kernel was recorded under this name."""
+        name = self._known(name)
+        return next(
+            self._model.get_submodule(path.rpartition(".")[0])
+            for path, module in self._model.named_modules()
+            if isinstance(module, Kernel) and _site(path) == name
+        )
+
+    def _visit(self, name: str | int, call: int) -> Visit:
+        return _pick(self._known(name), self._at(name), call)
+
+    def _at(self, name: str | int) -> list[Visit]:
+        return self._visits[self._known(name)]
+
+    def _known(self, name: str | int) -> str:
+        if not self._visits:
+            kind = type(self._model).__name__
+            raise InputError(f"no attention was recorded in {kind}; call the model inside the with block.")
+        if isinstance(name, int) and -len(self._visits) <= name < len(self._visits):
+            return self.names()[name]
+        if name not in self._visits:
+            raise unknown("attention site", name, self._visits)
+        return str(name)
+
+
+def _site(kernel: str) -> str:
+    """A kernel's path as its site's name: ``encoder.0.attention.f.kernel`` is the site ``encoder.0.attention``."""
+    return kernel.removesuffix("kernel").removesuffix(".").removesuffix(".f") or "attention"
+
+
+def _pick(name: str, visits: list[T], call: int) -> T:
+    if not -len(visits) <= call < len(visits):
+        raise InputError(
+            f"call={call} of {name!r} was not recorded; it was passed {len(visits)} times, counted from 0."
+        )
+    return visits[call]
+
+
+def _index(axis: str, chosen: Selection, size: int) -> list[int] | slice:
+    """One, some or all positions of an axis, which stays."""
+    if chosen is None or isinstance(chosen, slice):
+        return slice(None) if chosen is None else chosen
+    chosen = [chosen] if isinstance(chosen, int) else list(chosen)
+    beyond = [i for i in chosen if not -size <= i < size]
+    if beyond:
+        raise InputError(f"{axis}={beyond[0]} is not there; there are {size}, counted from 0.")
+    return chosen

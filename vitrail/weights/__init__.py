@@ -1,0 +1,5 @@
+"""Weights on disk."""
+
+from vitrail.weights.run import load, save
+
+__all__ = ["load", "save"]
