@@ -21,6 +21,10 @@ class Config(BaseModel):
         except ValidationError as error:
             raise InputError(" ".join(_sentence(type(self), one) for one in error.errors())) from None
 
+    # pydantic's own mark of an __init__ that only validates: a config within another is then validated as a part of
+    # it, and what is wrong is named by its whole path.
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
+
     def but(self, **changes: Any) -> "Config":
         """The same configuration with some fields changed, checked again."""
         return type(self)(**{**self.model_dump(), **changes})
@@ -56,7 +60,7 @@ def _sentence(config: type[Config], error: Any) -> str:
         case "value_error":
             return str(error["ctx"]["error"])
         case "extra_forbidden":
-            return str(unknown("field", field, _siblings(config, error["loc"])))
+            return str(unknown("field", field, _siblings(config, field)))
         case "literal_error":
             return str(unknown(field, error["input"], re.findall(r"'([^']*)'", error["ctx"]["expected"])))
         case "missing":
@@ -65,11 +69,10 @@ def _sentence(config: type[Config], error: Any) -> str:
     return f"{field}={error['input']!r} does not fit; it should be {expected}."
 
 
-def _siblings(config: type[BaseModel], location: tuple[int | str, ...]) -> Iterable[str]:
-    """The fields that stand where the unknown one was put."""
-    for part in location[:-1]:
-        inner = config.model_fields[str(part)].annotation
-        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
-            break
-        config = inner
-    return config.model_fields
+def _siblings(config: type[BaseModel], field: str) -> list[str]:
+    """The fields, by their whole path, that stand where the unknown one was put."""
+    *parents, _ = field.split(".")
+    for parent in parents:
+        inner = config.model_fields[parent].annotation
+        config = inner if isinstance(inner, type) and issubclass(inner, BaseModel) else config
+    return [".".join([*parents, name]) for name in config.model_fields]

@@ -10,6 +10,15 @@ from typing import Any
 from vitrail.errors import InputError
 
 
+def make_folder(path: Path) -> Path:
+    """The folder, made if it was not there."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{str(path)!r} cannot be written: {error.strerror}; choose another folder.") from None
+    return path
+
+
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
     """A path to write to, which becomes the real one when all is written and synced, or is removed when it is not."""

@@ -26,14 +26,19 @@ for verb in (train, models, recipes):
     app.command()(verb)
 
 
-@app.callback()
-def top(
-    version: Annotated[bool, typer.Option("--version", is_eager=True, help="Print the version and stop.")] = False,
-) -> None:
-    """Train, look inside, shrink and serve Vision Transformers and the Transformer family."""
-    if version:
+def _version(asked: bool) -> None:
+    if asked:
         typer.echo(vitrail.__version__)
         raise typer.Exit
+
+
+@app.callback()
+def top(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_version, help="Print the version and stop.")
+    ] = False,
+) -> None:
+    """Train, look inside, shrink and serve Vision Transformers and the Transformer family."""
 
 
 def main() -> None:
@@ -43,8 +48,11 @@ def main() -> None:
     except InputError as error:
         say(f"vitrail: {error}")
         sys.exit(1)
+    except OSError as error:  # a full disk, a folder that went away
+        if isinstance(error, BrokenPipeError):
+            sys.exit(0)
+        say(f"vitrail: {error.filename or 'a file'} could not be read or written: {error.strerror}.")
+        sys.exit(1)
     except KeyboardInterrupt:
         say("vitrail: interrupted.")
         sys.exit(130)
-    except BrokenPipeError:
-        sys.exit(0)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from vitrail.core.linear import linear
 from vitrail.core.masks import Mask
+from vitrail.core.norms import LayerNorm
 from vitrail.core.positions import Grid, Position
 from vitrail.errors import InputError
 from vitrail.registry import Registry
@@ -45,7 +46,24 @@ class PatchStem(Stem):
 
     def forward(self, image: Tensor) -> Tensor:
         p = self.patch
-        return self.projection(rearrange(image, "b c (y p) (x q) -> b (y x) (c p q)", p=p, q=p))
+        return self.project(rearrange(image, "b c (y p) (x q) -> b (y x) (c p q)", p=p, q=p))
+
+    def project(self, patches: Tensor) -> Tensor:
+        """(b n (c p q)) -> (b n w)."""
+        return self.projection(patches)
+
+
+@stems.add("patch-norm")
+class NormedPatchStem(PatchStem):
+    """LN(LN(x_p) E + b): patches normalised before and after their projection, as vit-pytorch does."""
+
+    def __init__(self, patch: int, channels: int, width: int) -> None:
+        super().__init__(patch, channels, width)
+        self.before = LayerNorm(channels * patch * patch, eps=1e-5)
+        self.after = LayerNorm(width, eps=1e-5)
+
+    def project(self, patches: Tensor) -> Tensor:
+        return self.after(self.projection(self.before(patches)))
 
 
 @stems.add("conv")
@@ -141,5 +159,5 @@ def check_images(images: object, channels: int, patch: int, dtype: torch.dtype) 
 
 def _readable(images: Tensor) -> bool:
     """Whether a look at the values is cheap: not on an accelerator, which it would hold up, nor while tracing."""
-    traced = torch.compiler.is_compiling() or torch._C._functorch.is_batchedtensor(images)  # noqa: SLF001
-    return images.device.type == "cpu" and not traced
+    transformed = torch._C._functorch.peek_interpreter_stack() is not None  # noqa: SLF001
+    return images.device.type == "cpu" and not torch.compiler.is_compiling() and not transformed

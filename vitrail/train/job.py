@@ -8,12 +8,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from vitrail.data import Batch, batches, sources
 from vitrail.errors import InputError
 from vitrail.families import build
-from vitrail.files import write_json
+from vitrail.files import make_folder, write_json
 from vitrail.recipe import Recipe
 from vitrail.train.fit import Step, fit
 from vitrail.train.objectives import classify
@@ -54,6 +54,9 @@ class Job:
         self.per_epoch = math.ceil(len(self.train) / recipe.train.batch)
         self.total = recipe.train.epochs * self.per_epoch
         self.started = time.monotonic()
+        first = Batch(self.normalise(self.train.images[:1]), self.train.labels[:1])
+        correct(self.model, first)  # a model that does not fit the pictures says so before anything is written
+        make_folder(out)
 
     @property
     def parameters(self) -> int:
@@ -66,7 +69,6 @@ class Job:
         optimizer = adamw(self.model, o.lr, o.decay, (o.beta1, o.beta2))
         schedule = warmup_cosine(self.total, round(o.warmup * self.total))
         objective = classify(self.recipe.train.smoothing)
-        self.out.mkdir(parents=True, exist_ok=True)
         with (self.out / "metrics.jsonl").open("w", encoding="utf-8") as metrics:
             for step in fit(self.model, objective, self.batches(), optimizer, schedule, clip=o.clip):
                 print(json.dumps(asdict(step)), file=metrics)
@@ -76,11 +78,15 @@ class Job:
         """Every epoch's batches, normalised."""
         for _ in range(self.recipe.train.epochs):
             for batch in batches(self.train, self.recipe.train.batch, self.generator):
-                yield Batch((batch.images - self.mean) / self.std, batch.labels)
+                yield Batch(self.normalise(batch.images), batch.labels)
+
+    def normalise(self, images: Tensor) -> Tensor:
+        """(x - mean) / std of the training pictures, channel by channel."""
+        return (images - self.mean) / self.std
 
     def finish(self) -> Result:
         """Test, and write the run directory."""
-        right = correct(self.model, Batch((self.test.images - self.mean) / self.std, self.test.labels))
+        right = correct(self.model, Batch(self.normalise(self.test.images), self.test.labels))
         normalise = {"mean": self.mean.flatten().tolist(), "std": self.std.flatten().tolist()}
         result = Result(
             accuracy=right / len(self.test),

@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 
 from vitrail.errors import InputError, unknown
 from vitrail.families import Model, families, family_of
-from vitrail.files import read_json, whole, write_json
+from vitrail.files import make_folder, read_json, whole, write_json
 
 Pathlike = str | os.PathLike[str]
 
@@ -18,15 +18,11 @@ def save(model: Model, path: Pathlike, format: str = "vitrail", **about: Any) ->
     """Write a model to a run directory; what is said about it (such as its recipe) goes into config.json."""
     if format != "vitrail":
         raise unknown("format", format, ["vitrail"])
-    folder = Path(path)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with whole(folder / "model.safetensors") as aside:
-            save_file({name: tensor.contiguous() for name, tensor in model.state_dict().items()}, aside)
-        config = model.config.model_dump(mode="json")
-        write_json(folder / "config.json", {"family": family_of(model.config), "model": config, **about})
-    except OSError as error:
-        raise InputError(f"{str(folder)!r} cannot be written: {error.strerror}; choose another folder.") from None
+    folder = make_folder(Path(path))
+    with whole(folder / "model.safetensors") as aside:
+        save_file({name: tensor.contiguous() for name, tensor in model.state_dict().items()}, aside)
+    config = model.config.model_dump(mode="json")
+    write_json(folder / "config.json", {"family": family_of(model.config), "model": config, **about})
 
 
 def load(path: Pathlike) -> Model:

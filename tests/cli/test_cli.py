@@ -1,0 +1,144 @@
+"""The command line, as a user meets it: in a process of its own."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import vitrail as vt
+
+
+def vitrail(*words, cwd=None):
+    return subprocess.run(
+        [sys.executable, "-m", "vitrail", *words], capture_output=True, text=True, cwd=cwd, check=False, timeout=300
+    )
+
+
+@pytest.mark.parametrize(
+    "words", [["--help"], ["train", "--help"], ["models", "--help"], ["recipes", "--help"], ["--version"], ["recipes"]]
+)
+def test_help_imports_no_torch(words):
+    script = (
+        "import runpy, sys\n"
+        f"sys.argv = ['vitrail', *{words!r}]\n"
+        "try:\n    runpy.run_module('vitrail', run_name='__main__')\n"
+        "except SystemExit as done:\n    assert not done.code, done.code\n"
+        "heavy = {'torch', 'sklearn', 'numpy', 'scipy', 'pandas', 'matplotlib'} & set(sys.modules)\n"
+        "print('heavy modules:', sorted(heavy), file=sys.stderr)\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    assert ran.stdout
+    assert "heavy modules: []" in ran.stderr
+
+
+def test_digits_are_learned(tmp_path):
+    """The default recipe, for real: at least 97 % on the fixed fifth, and a run directory that can be used."""
+    ran = vitrail("train", "--out", str(tmp_path / "run"), "--json")
+    assert ran.returncode == 0, ran.stderr
+    result = json.loads(ran.stdout)
+    assert result["tested"] == 360
+    assert result["accuracy"] == result["correct"] / 360 >= 0.97
+    assert "360 to test on" in ran.stderr
+    assert "epoch 60/60" in ran.stderr
+    assert (tmp_path / "run" / "labels.json").read_text().split() == json.dumps(list("0123456789"), indent=2).split()
+    steps = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [step["number"] for step in steps] == list(range(result["steps"]))
+    assert steps[0]["loss"] > 2 > steps[-1]["loss"]
+
+    # The accuracy again, from what was written and scikit-learn's own copy of the digits.
+    import torch
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
+
+    pixels, labels = load_digits(return_X_y=True)
+    _, held, _, answers = train_test_split(pixels, labels, test_size=0.2, random_state=0, stratify=labels)
+    about = json.loads((tmp_path / "run" / "config.json").read_text())
+    images = torch.from_numpy(held).float().reshape(-1, 1, 8, 8) / 16
+    images = (images - about["normalise"]["mean"][0]) / about["normalise"]["std"][0]
+    predicted = vt.load(tmp_path / "run")(images).argmax(-1).numpy()
+    assert (predicted == answers).sum() == result["correct"]
+
+
+def test_the_same_seed_is_the_same_run(tmp_path):
+    for name in ("a", "b"):
+        assert vitrail("train", "--epochs", "1", "--out", str(tmp_path / name)).returncode == 0
+    assert vitrail("train", "--epochs", "1", "--seed", "1", "--out", str(tmp_path / "c")).returncode == 0
+    a, b, c = ((tmp_path / name / "model.safetensors").read_bytes() for name in "abc")
+    assert a == b != c
+
+
+def test_options_reach_the_run(tmp_path):
+    ran = vitrail(
+        *("train", "digits", "--out", str(tmp_path / "run"), "--epochs", "1", "--batch", "50"),
+        *("--model", "vit", "--set", "model.image=8", "--set", "model.patch=4", "--set", "model.channels=1"),
+        *("--set", "model.width=12", "--set", "model.depth=1", "--set", "model.heads=3", "--set", "optim.lr=5e-4"),
+    )
+    assert ran.returncode == 0, ran.stderr
+    about = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert about["recipe"]["train"]["batch"] == 50
+    assert about["recipe"]["optim"]["lr"] == 5e-4
+    assert about["model"]["width"] == 12
+    assert about["model"]["classes"] == 10
+
+
+def test_runs_are_not_overwritten(tmp_path):
+    for _ in range(2):
+        assert vitrail("train", "--epochs", "1", cwd=tmp_path).returncode == 0
+    assert sorted(p.name for p in (tmp_path / "runs").iterdir()) == ["digits", "digits-2"]
+    ran = vitrail("train", "--epochs", "1", "--out", "runs/digits", cwd=tmp_path)
+    assert ran.returncode == 1
+    assert "'runs/digits' is there already, and is left alone" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "says"),
+    [
+        (["trian"], 2, "train"),
+        (["train", "--epoch", "3"], 2, "--epochs"),
+        (["train", "--epochs", "0"], 2, "'--epochs': Input should be greater than or equal to 1"),
+        (["train", "digit"], 1, "recipe 'digit' is not known; did you mean 'digits'?"),
+        (["train", "nowhere.toml"], 1, "recipe 'nowhere.toml' is not there"),
+        (["train", "--model", "vit-pico"], 1, "did you mean 'vit-pico/2'?"),
+        (["train", "--set", "optim.l=1"], 1, "field 'optim.l' is not known; did you mean"),
+        (["train", "--set", "optim.lr=fast"], 1, "optim.lr='fast' does not fit"),
+        (["train", "--set", "optim.lr"], 1, "assigns nothing"),
+        (["train", "--set", "data.source=digts"], 1, "data source 'digts' is not known; did you mean 'digits'?"),
+        (["train", "--set", "model.classes=3"], 1, "model.classes=3 is too few for 10 classes"),
+        (["train", "--set", "model.channels=3"], 1, "channels"),
+        (["models", "resnet*"], 1, "model 'resnet*' is not known"),
+    ],
+)
+def test_mistakes_get_a_sentence_and_a_status(tmp_path, words, status, says):
+    ran = vitrail(*words, cwd=tmp_path)
+    assert ran.returncode == status
+    assert says in ran.stderr
+    assert "Traceback" not in ran.stderr
+    assert ran.stdout == ""
+    assert not (tmp_path / "runs").exists()
+
+
+def test_an_unwritable_folder_gets_a_sentence(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    ran = vitrail("train", "--epochs", "1", "--out", str(tmp_path / "file" / "run"))
+    assert ran.returncode == 1
+    assert "cannot be written" in ran.stderr
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_models_are_listed():
+    ran = vitrail("models", "vit-b/*", "--json")
+    listed = json.loads(ran.stdout)
+    assert [row["name"] for row in listed] == ["vit-b/16", "vit-b/32"]
+    assert listed[0]["parameters"] == 86_567_656
+    assert listed[0]["multiply_adds"] == 17_563_828_224
+    table = vitrail("models", "vit-pico/2").stdout
+    assert "136,138" in table
+    assert "0.002 G" in table
+
+
+def test_recipes_say_what_they_reached():
+    for recipe in json.loads(vitrail("recipes", "--json").stdout):
+        assert recipe["about"]
+        assert "%" in recipe["reached"]
+        assert recipe["command"].startswith("vitrail train")

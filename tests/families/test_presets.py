@@ -1,0 +1,64 @@
+"""Every preset builds, runs, and has its parameters counted."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import vitrail as vt
+from vitrail.families import configure, cost
+
+# The first eight are those of the same models in timm; the ViT paper's table 1 has 86M, 307M and 632M for B, L and H.
+PARAMETERS = {
+    "vit-ti/16": 5_717_416,
+    "vit-s/16": 22_050_664,
+    "vit-s/32": 22_878_952,
+    "vit-b/16": 86_567_656,
+    "vit-b/32": 88_224_232,
+    "vit-l/16": 304_326_632,
+    "vit-l/32": 306_535_400,
+    "vit-h/14": 632_045_800,
+    "vit-pico/2": 136_138,
+    "vit-nano/4": 205_962,
+    "vit-micro/4": 811_146,
+}
+
+# GFLOPS of torchvision's documentation of its vit_b_16 and so on, in which a multiply-add counts as one.
+PUBLISHED_GIGA = {"vit-b/16": 17.56, "vit-b/32": 4.41, "vit-l/16": 61.55, "vit-l/32": 15.38, "vit-h/14": 167.29}
+
+
+def test_every_preset_is_pinned():
+    assert vt.models() == list(PARAMETERS)
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_parameters(name):
+    with torch.device("meta"):
+        model = vt.build(name)
+    assert sum(p.numel() for p in model.parameters()) == PARAMETERS[name]
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_it_runs_at_full_size(name):
+    with torch.device("meta"):
+        model = vt.build(name)
+        images = torch.zeros(2, model.config.channels, *model.config.size)
+    assert model(images).shape == (2, model.config.classes)
+
+
+@pytest.mark.parametrize("name", ["vit-ti/16", "vit-pico/2", "vit-nano/4", "vit-micro/4"])
+def test_one_step_lowers_the_loss(name):
+    model = vt.build(name, classes=3)
+    images, labels = torch.randn(4, model.config.channels, *model.config.size), torch.tensor([0, 1, 2, 0])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    before = F.cross_entropy(model(images), labels)
+    before.backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
+    optimizer.step()
+    assert F.cross_entropy(model(images), labels) < before
+
+
+@pytest.mark.parametrize("name", PUBLISHED_GIGA)
+def test_multiply_adds_are_the_published_ones(name):
+    counted = cost(configure(name))
+    assert counted.parameters == PARAMETERS[name]
+    assert counted.multiply_adds / 1e9 == pytest.approx(PUBLISHED_GIGA[name], abs=0.006)

@@ -1,0 +1,100 @@
+"""Laws that every kernel keeps, under every mask."""
+
+import pytest
+import torch
+from drawing import masks, numbers, seeds
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vitrail.core import CAUSAL, Kernel, Mask, kernels
+
+B, H, QUERIES, J, D, R = 2, 3, 5, 7, 11, 13
+every_kernel = pytest.mark.parametrize("name", sorted(kernels))
+
+
+@every_kernel
+@given(mask=masks(B, H, QUERIES, J), seed=seeds, rank=st.sampled_from([D, R]))
+def test_a_kernel_applies_its_pattern(name, mask, seed, rank):
+    """kernel(q, k, v) == pattern(q, k) @ v: fused equals explicit, whatever is hidden, values of any width."""
+    kernel = kernels[name]()
+    q, k, v = (
+        numbers(B, H, QUERIES, D, seed=seed),
+        numbers(B, H, J, D, seed=seed + 1),
+        numbers(B, H, J, rank, seed=seed + 2),
+    )
+    torch.testing.assert_close(kernel(q, k, v, mask), kernel.pattern(q, k, mask) @ v)
+
+
+@every_kernel
+@given(mask=masks(B, H, QUERIES, J), seed=seeds)
+def test_attending_to_the_identity_gives_the_pattern(name, mask, seed):
+    """A = A I, so a kernel that only has a fast way can still be looked at."""
+    kernel = kernels[name]()
+    q, k = numbers(B, H, QUERIES, D, seed=seed), numbers(B, H, J, D, seed=seed + 1)
+    torch.testing.assert_close(Kernel.pattern(kernel, q, k, mask), kernel.pattern(q, k, mask))
+
+
+@every_kernel
+@given(mask=masks(B, H, QUERIES, J), seed=seeds)
+def test_hidden_weights_are_exactly_zero(name, mask, seed):
+    pattern = kernels[name]().pattern(numbers(B, H, QUERIES, D, seed=seed), numbers(B, H, J, D, seed=seed + 1), mask)
+    visible = mask.visible(QUERIES, J, torch.device("cpu"))
+    assert pattern.isfinite().all()
+    assert (pattern >= 0).all()
+    if visible is not None:
+        assert (pattern[~visible.expand_as(pattern)] == 0).all()
+
+
+@given(mask=masks(B, H, QUERIES, J), seed=seeds)
+def test_softmax_weights_sum_to_one_or_to_nothing(mask, seed):
+    pattern = kernels["softmax"]().pattern(
+        numbers(B, H, QUERIES, D, seed=seed), numbers(B, H, J, D, seed=seed + 1), mask
+    )
+    visible = mask.visible(QUERIES, J, torch.device("cpu"))
+    expected = torch.ones(B, H, QUERIES) if visible is None else visible.expand_as(pattern).any(-1)
+    torch.testing.assert_close(pattern.sum(-1), expected.double())
+
+
+@every_kernel
+@given(
+    mask=masks(B, H, QUERIES, J), seed=seeds, heads=st.sampled_from([[1], [2, 0]]), rows=st.sampled_from([[0], [4, 1]])
+)
+def test_a_pattern_can_be_had_in_part(name, mask, seed, heads, rows):
+    """The pattern of some heads and rows is that part of the whole pattern."""
+    kernel = kernels[name]()
+    q, k = numbers(B, H, QUERIES, D, seed=seed), numbers(B, H, J, D, seed=seed + 1)
+    part = kernel.pattern(q[:, heads][:, :, rows], k[:, heads], mask.at(QUERIES, J, heads, rows))
+    torch.testing.assert_close(part, kernel.pattern(q, k, mask)[:, heads][:, :, rows])
+
+
+@every_kernel
+def test_the_scale_is_one_over_the_root_of_the_width(name):
+    q, k, v = (numbers(B, H, J, D, seed=s) for s in range(3))
+    torch.testing.assert_close(kernels[name]()(q, k, v), kernels[name](scale=D**-0.5)(q, k, v))
+
+
+@given(seed=seeds)
+def test_softmax_is_the_formula(seed):
+    """softmax(Q K^T / sqrt(d_k)) V in NumPy's arithmetic."""
+    q, k, v = (numbers(B, H, J, D, seed=seed + s).numpy() for s in range(3))
+    scores = q @ k.swapaxes(-1, -2) / D**0.5
+    weights = torch.from_numpy(scores).exp().numpy()
+    expected = weights / weights.sum(-1, keepdims=True) @ v
+    actual = kernels["softmax"]()(*(torch.from_numpy(t) for t in (q, k, v)))
+    torch.testing.assert_close(actual, torch.from_numpy(expected))
+
+
+def test_causal_attention_is_handed_over_as_is_causal():
+    q = numbers(B, H, J, D)
+    assert CAUSAL.fused(q, q) == {"is_causal": True}
+    assert Mask().fused(q, q) == {"attn_mask": None}
+    assert CAUSAL.fused(q[:, :, :1], q) == {"attn_mask": None}, "one query at the end sees all"
+
+
+@every_kernel
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_kernels_keep_the_type(name, dtype):
+    q = numbers(B, H, J, D).to(dtype)
+    bias = Mask(bias=torch.zeros(1, H, J, J)) & CAUSAL
+    assert kernels[name]()(q, q, q, bias).dtype == dtype
+    assert kernels[name]().pattern(q, q, bias).dtype == dtype
