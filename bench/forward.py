@@ -1,0 +1,129 @@
+"""How fast: Vitrail, timm, HF, vit-pytorch and torchvision, interleaved in one run, beside the machine's own peak.
+
+    .venv-peers/bin/python bench/forward.py            # or: make bench
+    .venv-peers/bin/python bench/forward.py --only ti --rounds 21
+
+Each system lives in a process of its own, so that what one does to memory or threads does not help or hurt another; one
+works at a time, in an order drawn anew each round. Times are medians over the rounds.
+"""
+
+import argparse
+import json
+import multiprocessing
+import platform
+import random
+import statistics
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import torch
+from systems import SYSTEMS, Shape, forward, training_step
+
+TI = Shape(image=224, patch=16, channels=3, width=192, depth=12, heads=3, hidden=768, classes=1000)
+BASE = Shape(image=224, patch=16, channels=3, width=768, depth=12, heads=12, hidden=3072, classes=1000)
+SMALL = Shape(image=28, patch=4, channels=1, width=128, depth=6, heads=4, hidden=512, classes=10)
+
+# What is timed, the model, the batch, and how often in a row in one round.
+CASES = {
+    "forward ti/16, batch 1": (TI, 1, False, 8),
+    "forward ti/16, batch 16": (TI, 16, False, 1),
+    "forward b/16, batch 1": (BASE, 1, False, 1),
+    "forward b/16, batch 8": (BASE, 8, False, 1),
+    "step 28 px, 6 x 128, batch 128": (SMALL, 128, True, 1),
+    "step ti/16, batch 8": (TI, 8, True, 1),
+}
+
+
+def work(system: str, case: str, pipe: Connection) -> None:
+    """In a process of its own: build, warm up, then time on demand."""
+    torch.manual_seed(0)
+    shape, batch, training, repeats = CASES[case]
+    model = SYSTEMS[system](shape)
+    if training:
+        run = training_step(model, shape, batch, ours=system.startswith("vitrail"))
+    else:
+        run = forward(model, shape, batch)
+    for _ in range(3):
+        run()
+    pipe.send("ready")
+    while pipe.recv() == "go":
+        start = time.perf_counter()
+        for _ in range(repeats):
+            run()
+        pipe.send((time.perf_counter() - start) / repeats)
+
+
+def measure(case: str, rounds: int) -> dict[str, list[float]]:
+    """Seconds of each system in each round, and the machine's peak in multiply-adds a second."""
+    context = multiprocessing.get_context("spawn")
+    pipes, processes = {}, []
+    for system in SYSTEMS:
+        pipes[system], theirs = context.Pipe()
+        processes.append(context.Process(target=work, args=(system, case, theirs), daemon=True))
+        processes[-1].start()
+        if pipes[system].recv() != "ready":  # one after the other: starting is heavy
+            raise RuntimeError(f"{system} did not start")
+    seconds: dict[str, list[float]] = {"peak": [], **{system: [] for system in SYSTEMS}}
+    for _ in range(rounds):
+        seconds["peak"].append(peak())
+        for system in random.sample(list(SYSTEMS), len(SYSTEMS)):
+            pipes[system].send("go")
+            seconds[system].append(pipes[system].recv())
+    for system, process in zip(SYSTEMS, processes, strict=True):
+        pipes[system].send("stop")
+        process.join()
+    return seconds
+
+
+def peak(n: int = 2048) -> float:
+    """Multiply-adds a second of a square matrix product, the best of three."""
+    a, b = torch.randn(n, n), torch.randn(n, n)
+    times = []
+    for _ in range(3):
+        start = time.perf_counter()
+        torch.mm(a, b)
+        times.append(time.perf_counter() - start)
+    return n**3 / min(times)
+
+
+def multiply_adds(case: str) -> int:
+    """Of a forward pass, or three times that of a training step: forward, and the gradients of inputs and weights."""
+    from vitrail.families import configure, cost
+
+    shape, batch, training, _ = CASES[case]
+    return cost(configure("vit", **vars(shape))).multiply_adds * batch * (3 if training else 1)
+
+
+def table(results: dict[str, dict[str, list[float]]]) -> str:
+    """Milliseconds, with the share of the machine's peak, in Markdown; and Vitrail's time over the fastest peer's."""
+    lines = ["| | " + " | ".join(SYSTEMS) + " | fastest peer / vitrail |", "| --- |" + " ---: |" * (len(SYSTEMS) + 1)]
+    for case, seconds in results.items():
+        medians = {name: statistics.median(values) for name, values in seconds.items()}
+        work_done = multiply_adds(case)
+        cells = [f"{1e3 * medians[s]:.1f} ms, {work_done / medians[s] / medians['peak']:.0%}" for s in SYSTEMS]
+        fastest = min(medians[s] for s in SYSTEMS if not s.startswith("vitrail"))
+        lines.append(f"| {case} | {' | '.join(cells)} | {fastest / medians['vitrail']:.2f} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Measure the cases asked for and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="cases whose name contains this")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--out", type=Path, help="write all times as JSON")
+    options = parser.parse_args()
+    results = {}
+    for case in CASES:
+        if options.only in case:
+            print(f"{case} ...", flush=True)
+            results[case] = measure(case, options.rounds)
+    print(table(results))
+    if options.out:
+        about = {"torch": torch.__version__, "threads": torch.get_num_threads(), "machine": platform.processor()}
+        options.out.write_text(json.dumps({"about": about, "seconds": results}, indent=1))
+
+
+if __name__ == "__main__":
+    main()
