@@ -14,6 +14,7 @@ import platform
 import random
 import statistics
 import time
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -35,44 +36,50 @@ CASES = {
 }
 
 
-def work(system: str, case: str, pipe: Connection) -> None:
-    """In a process of its own: build, warm up, then time on demand."""
+class Worker:
+    """One system in a process of its own: it builds and warms up a case, then times it on demand."""
+
+    def __init__(self, system: str) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.pipe, theirs = context.Pipe()
+        self.process = context.Process(target=work, args=(system, theirs), daemon=True)
+        self.process.start()
+
+    def ask(self, what: str) -> float:
+        """Ask it to prepare a case, or for the seconds that one run of it takes."""
+        self.pipe.send(what)
+        return self.pipe.recv()
+
+
+def work(system: str, pipe: Connection) -> None:
+    """What a worker does."""
     torch.manual_seed(0)
-    shape, batch, training, repeats = CASES[case]
-    model = SYSTEMS[system](shape)
-    if training:
-        run = training_step(model, shape, batch, ours=system.startswith("vitrail"))
-    else:
-        run = forward(model, shape, batch)
-    for _ in range(3):
-        run()
-    pipe.send("ready")
-    while pipe.recv() == "go":
+    run: Callable[[], object] = list
+    repeats = 1
+    while True:
+        what = pipe.recv()
+        if what in CASES:
+            shape, batch, training, repeats = CASES[what]
+            model = SYSTEMS[system](shape)
+            ours = system.startswith("vitrail")
+            run = training_step(model, shape, batch, ours=ours) if training else forward(model, shape, batch)
+            for _ in range(2):
+                run()
         start = time.perf_counter()
         for _ in range(repeats):
             run()
         pipe.send((time.perf_counter() - start) / repeats)
 
 
-def measure(case: str, rounds: int) -> dict[str, list[float]]:
+def measure(workers: dict[str, Worker], case: str, rounds: int) -> dict[str, list[float]]:
     """Seconds of each system in each round, and the machine's peak in multiply-adds a second."""
-    context = multiprocessing.get_context("spawn")
-    pipes, processes = {}, []
-    for system in SYSTEMS:
-        pipes[system], theirs = context.Pipe()
-        processes.append(context.Process(target=work, args=(system, case, theirs), daemon=True))
-        processes[-1].start()
-        if pipes[system].recv() != "ready":  # one after the other: starting is heavy
-            raise RuntimeError(f"{system} did not start")
-    seconds: dict[str, list[float]] = {"peak": [], **{system: [] for system in SYSTEMS}}
+    for worker in workers.values():
+        worker.ask(case)
+    seconds: dict[str, list[float]] = {"peak": [], **{system: [] for system in workers}}
     for _ in range(rounds):
         seconds["peak"].append(peak())
-        for system in random.sample(list(SYSTEMS), len(SYSTEMS)):
-            pipes[system].send("go")
-            seconds[system].append(pipes[system].recv())
-    for system, process in zip(SYSTEMS, processes, strict=True):
-        pipes[system].send("stop")
-        process.join()
+        for system in random.sample(list(workers), len(workers)):
+            seconds[system].append(workers[system].ask("go"))
     return seconds
 
 
@@ -114,11 +121,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--out", type=Path, help="write all times as JSON")
     options = parser.parse_args()
+    workers = {system: Worker(system) for system in SYSTEMS}
     results = {}
     for case in CASES:
         if options.only in case:
             print(f"{case} ...", flush=True)
-            results[case] = measure(case, options.rounds)
+            results[case] = measure(workers, case, options.rounds)
+    for worker in workers.values():
+        worker.process.terminate()
     print(table(results))
     if options.out:
         about = {"torch": torch.__version__, "threads": torch.get_num_threads(), "machine": platform.processor()}

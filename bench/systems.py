@@ -10,6 +10,8 @@ from torch import nn
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "peers"))
 
+import stub  # noqa: F401
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -26,15 +28,15 @@ class Shape:
 
 
 def vitrail(shape: Shape) -> nn.Module:
-    """As ``vitrail train`` runs it: freed memory is kept."""
+    """As ``vitrail train`` runs it: ``model.logits``, and freed memory is kept."""
     from vitrail.machine import keep_memory
 
     keep_memory()
-    return vitrail_plain(shape)
+    return Logits(plain(shape), lambda model, images: model.logits(images))
 
 
-def vitrail_plain(shape: Shape) -> nn.Module:
-    """The model alone, with the C library's memory as it comes."""
+def plain(shape: Shape) -> nn.Module:
+    """``model(images)`` in a process that does nothing else for speed, as a user's own script might be."""
     import vitrail as vt
 
     return vt.build("vit", **vars(shape))
@@ -42,9 +44,9 @@ def vitrail_plain(shape: Shape) -> nn.Module:
 
 def timm(shape: Shape) -> nn.Module:
     """Timm's VisionTransformer."""
-    from libraries import timm
+    from timm.models import VisionTransformer
 
-    return timm.models.VisionTransformer(
+    return VisionTransformer(
         img_size=shape.image,
         patch_size=shape.patch,
         in_chans=shape.channels,
@@ -58,9 +60,9 @@ def timm(shape: Shape) -> nn.Module:
 
 def hf(shape: Shape) -> nn.Module:
     """ViTForImageClassification of HF transformers, with its fused attention."""
-    from libraries import transformers
+    from transformers import ViTConfig, ViTForImageClassification
 
-    config = transformers.ViTConfig(
+    config = ViTConfig(
         image_size=shape.image,
         patch_size=shape.patch,
         num_channels=shape.channels,
@@ -71,26 +73,27 @@ def hf(shape: Shape) -> nn.Module:
         intermediate_size=shape.hidden,
         attn_implementation="sdpa",
     )
-    return Logits(transformers.ViTForImageClassification(config))
+    return Logits(ViTForImageClassification(config), lambda model, images: model(images).logits)
 
 
 class Logits(nn.Module):
-    """A model that returns a record, as one that returns its logits."""
+    """A model called so that it returns its logits."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, call: Callable[[nn.Module, torch.Tensor], torch.Tensor]) -> None:
         super().__init__()
         self.model = model
+        self.call = call
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """(b c H W) -> (b classes)."""
-        return self.model(images).logits
+        return self.call(self.model, images)
 
 
 def vit_pytorch(shape: Shape) -> nn.Module:
     """ViT of vit-pytorch."""
-    from libraries import vit_pytorch
+    from vit_pytorch import ViT
 
-    return vit_pytorch.ViT(
+    return ViT(
         image_size=shape.image,
         patch_size=shape.patch,
         channels=shape.channels,
@@ -105,9 +108,9 @@ def vit_pytorch(shape: Shape) -> nn.Module:
 
 def torchvision(shape: Shape) -> nn.Module:
     """VisionTransformer of torchvision, whose first layer takes three channels only."""
-    from libraries import torchvision
+    from torchvision.models import VisionTransformer
 
-    model = torchvision.models.VisionTransformer(
+    model = VisionTransformer(
         image_size=shape.image,
         patch_size=shape.patch,
         num_layers=shape.depth,
@@ -123,7 +126,7 @@ def torchvision(shape: Shape) -> nn.Module:
 
 SYSTEMS: dict[str, Callable[[Shape], nn.Module]] = {
     "vitrail": vitrail,
-    "vitrail, default malloc": vitrail_plain,
+    "vitrail, plain": plain,
     "timm": timm,
     "hf": hf,
     "vit-pytorch": vit_pytorch,

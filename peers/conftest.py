@@ -9,6 +9,8 @@ import torch
 ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "peers")]
 
+import stub  # noqa: E402, F401
+
 
 @pytest.fixture(autouse=True)
 def _fixed_seed():

@@ -1,10 +1,12 @@
 """The same weights in timm's, vit-pytorch's and torchvision's ViT give the same numbers."""
 
 import pytest
+import timm
 import torch
+import torchvision
+import vit_pytorch
 from copying import copy_feed_forward, copy_linear, copy_multihead, copy_norm, copy_qkv, copy_tokens, randomise
 from einops import rearrange
-from libraries import timm, torchvision, vit_pytorch
 from timm.layers import resample_abs_pos_embed
 from vit_pytorch.recorder import Recorder
 
@@ -46,7 +48,15 @@ def from_timm(theirs, **fields):
 
 
 def timm_vit(**options):
-    shape = {"img_size": 20, "patch_size": 4, "embed_dim": 24, "depth": 3, "num_heads": 3, "mlp_ratio": 2, "num_classes": 7}
+    shape = {
+        "img_size": 20,
+        "patch_size": 4,
+        "embed_dim": 24,
+        "depth": 3,
+        "num_heads": 3,
+        "mlp_ratio": 2,
+        "num_classes": 7,
+    }
     return randomise(timm.models.VisionTransformer(**{**shape, **options}))
 
 
@@ -69,7 +79,7 @@ def test_timm(images, theirs, ours):
 
 
 @torch.no_grad()
-def test_timm_at_another_size(images):
+def test_timm_at_another_size():
     """Positions resampled at call time, square or not, as timm's dynamic image size does."""
     peer = timm_vit(dynamic_img_size=True)
     model = from_timm(peer)
@@ -84,7 +94,12 @@ def test_timm_at_another_size(images):
 def test_positions_are_resampled_as_in_timm(grid, prefix):
     position = Learned((5, 6), 8, heads=2, prefix=prefix)
     expected = resample_abs_pos_embed(
-        position.embedding[None], list(grid), old_size=[5, 6], num_prefix_tokens=prefix, interpolation="bicubic", antialias=True
+        position.embedding[None],
+        list(grid),
+        old_size=[5, 6],
+        num_prefix_tokens=prefix,
+        interpolation="bicubic",
+        antialias=True,
     )
     torch.testing.assert_close(position.table(grid), expected[0], **CLOSE)
 

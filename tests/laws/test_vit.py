@@ -142,3 +142,33 @@ def test_prelogits_are_linear_tanh_linear():
 def test_without_classes_the_pooled_features_are_the_output():
     model, image = vit(classes=0), numbers(2, 3, 12, 20)
     torch.testing.assert_close(model(image), model.features(image)[:, 0])
+
+
+@every_position
+@every_kernel
+@pytest.mark.parametrize("order", ["pre", "post"])
+@pytest.mark.parametrize("pool", ["class", "mean"])
+def test_the_shortest_way_to_the_logits_is_the_whole_way(position, kernel, order, pool):
+    """logits(x) == model(x), and so are the gradients, though the last block is computed for the class token alone."""
+    model = vit(position=position, kernel=kernel, order=order, pool=pool, registers=2, layer_scale=0.3)
+    image = numbers(2, 3, 12, 20)
+    torch.testing.assert_close(model.logits(image), model(image))
+    short, whole = (
+        torch.autograd.grad(call(image).square().sum(), list(model.parameters()), allow_unused=True)
+        for call in (model.logits, model)
+    )
+    torch.testing.assert_close(short, whole)
+
+
+@every_norm
+def test_the_shortest_way_in_training(norm):
+    model, image = vit(norm=norm).train(), numbers(2, 3, 12, 20)
+    torch.testing.assert_close(model.logits(image), model(image))
+
+
+def test_the_shortest_way_is_shorter():
+    """One query in the last layer, all of them before."""
+    model, image = vit(), numbers(2, 3, 12, 20)
+    with vt.record(model) as trace:
+        model.logits(image)
+    assert [trace.q(name).shape[2] for name in trace.names()] == [16, 1]

@@ -27,9 +27,21 @@ class Stack(nn.ModuleList):
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         """(b n w) -> (b n w)."""
         for block in self:
-            if not (self.training and self.drop and torch.rand(()) < self.drop):
+            if not self.dropped():
                 x = block(x, *args, **kwargs)
         return x
+
+    def at(self, rows: slice, x: Tensor, mask: Mask = NONE) -> Tensor:
+        """(b n w) -> (b rows w): those rows of the output, for which the last block does only what they need."""
+        blocks: list[Any] = list(self)
+        for block in blocks[:-1]:
+            if not self.dropped():
+                x = block(x, mask)
+        return x[:, rows] if self.dropped() else blocks[-1].at(rows, x, mask)
+
+    def dropped(self) -> bool:
+        """Whether the next block is left out."""
+        return self.training and self.drop > 0 and bool(torch.rand(()) < self.drop)
 
 
 class Block(nn.Module):
@@ -54,6 +66,10 @@ class Block(nn.Module):
         if self.cross is not None:
             x = self.cross(x, context_mask, context=context, cache=cache)
         return self.feed_forward(x)
+
+    def at(self, rows: slice, x: Tensor, mask: Mask = NONE) -> Tensor:
+        """(b n w) -> (b rows w): those rows of the output alone. Their queries look at the keys and values of all."""
+        return self.feed_forward(self.attention.at(rows, x, mask))
 
 
 class Sublayer(nn.Module):
@@ -86,6 +102,14 @@ class Sublayer(nn.Module):
         if self.order == "pre":
             return x + self.write(self.norm(x), *args, **kwargs)
         return self.norm(x + self.write(x, *args, **kwargs))
+
+    def at(self, rows: slice, x: Tensor, mask: Mask = NONE) -> Tensor:
+        """(b n w) -> (b rows w): those rows of the output of an attention alone."""
+        mask = mask.at(x.shape[1], x.shape[1], slice(None), rows)
+        if self.order == "pre":
+            y = self.norm(x)
+            return x[:, rows] + self.write(y[:, rows], mask, context=y)
+        return self.norm(x[:, rows] + self.write(x[:, rows], mask, context=x))
 
     def write(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         """What is added to the residual stream."""

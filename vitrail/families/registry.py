@@ -2,7 +2,7 @@
 
 from typing import Any, ClassVar
 
-from torch import nn
+from torch import Tensor, nn
 
 from vitrail.config import Config as Fields
 from vitrail.errors import unknown
@@ -14,6 +14,10 @@ class Model(nn.Module):
 
     Config: ClassVar[type[Fields]]
     config: Fields
+
+    def logits(self, image: Tensor) -> Tensor:
+        """``model(image)``, to rounding, by the shortest way; a family that has no shorter one has this."""
+        return self(image)
 
 
 families: Registry[type[Model]] = Registry("family")

@@ -94,6 +94,7 @@ class ViT(Model):
     """z0 = embed(image); z' = MSA(LN(z)) + z; z = MLP(LN(z')) + z'; y = head(pool(LN(z_L))) (ViT, eqs. 1-4)."""
 
     Config = ViTConfig
+    config: ViTConfig
 
     def __init__(self, config: ViTConfig) -> None:
         super().__init__()
@@ -113,6 +114,17 @@ class ViT(Model):
     def forward(self, image: Tensor) -> Tensor:
         """(b c H W) -> logits (b classes)."""
         return self.head(self.pool(self.features(image)))
+
+    def logits(self, image: Tensor) -> Tensor:
+        """The same as ``model(image)`` to rounding, but sooner: the last block is computed for the class token alone.
+
+        Training and prediction run this; ``forward`` computes every token, for whoever looks inside. Batch norm looks
+        at all tokens of a batch, so there is nothing to leave out with it, nor with a mean over the patches.
+        """
+        if self.config.pool != "class" or self.config.norm == "batch":
+            return self(image)
+        x = self.embed(image)  # b n w
+        return self.head(self.pool(self.norm(self.encoder.at(slice(0, 1), x, self.embed.mask(image)))))
 
     def features(self, image: Tensor) -> Tensor:
         """(b c H W) -> all tokens after the last layer and norm (b n w): class, registers, patches row by row."""

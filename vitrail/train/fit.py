@@ -7,8 +7,9 @@ from torch import Tensor, nn, optim
 
 from vitrail.data import Batch
 from vitrail.errors import InputError
+from vitrail.families import Model
 
-Objective = Callable[[nn.Module, Batch], Tensor]
+Objective = Callable[[Model, Batch], Tensor]
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Step:
 
 
 def fit(
-    model: nn.Module,
+    model: Model,
     objective: Objective,
     batches: Iterable[Batch],
     optimizer: optim.Optimizer,

@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from vitrail.data import Batch, batches, sources
 from vitrail.errors import InputError
-from vitrail.families import build
+from vitrail.families import Model, build
 from vitrail.files import make_folder, write_json
 from vitrail.recipe import Recipe
 from vitrail.train.fit import Step, fit
@@ -105,9 +105,9 @@ class Job:
         return result
 
 
-def correct(model: nn.Module, batch: Batch, size: int = 256) -> int:
+def correct(model: Model, batch: Batch, size: int = 256) -> int:
     """How many pictures the model gives their label."""
     model.eval()
     with torch.inference_mode():
-        answers = torch.cat([model(images).argmax(-1) for images in batch.images.split(size)])
+        answers = torch.cat([model.logits(images).argmax(-1) for images in batch.images.split(size)])
     return int((answers == batch.labels).sum())
