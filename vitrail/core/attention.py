@@ -62,8 +62,12 @@ class Attention(nn.Module):
 
     def keys_values(self, y: Tensor) -> tuple[Tensor, Tensor]:
         """(b j w) -> k (b h j d), v (b h j r)."""
-        k, v = self.key_value(y).split(self.widths, dim=-1)
-        return rearrange(k, "b j (h d) -> b h j d", h=self.heads), rearrange(v, "b j (h r) -> b h j r", h=self.heads)
+        both, h = self.key_value(y), self.heads
+        if self.widths[0] == self.widths[1]:  # the usual case, in one call: at batch 1 each one counts
+            k, v = rearrange(both, "b j (two h d) -> two b h j d", two=2, h=h)
+            return k, v
+        k, v = both.split(self.widths, dim=-1)
+        return rearrange(k, "b j (h d) -> b h j d", h=h), rearrange(v, "b j (h r) -> b h j r", h=h)
 
     def contributions(self, z: Tensor, heads: slice | list[int] = slice(None)) -> Tensor:
         """z_h W_O,h, (b h i w): what each head writes; over all heads they sum to the output less its bias."""

@@ -95,7 +95,7 @@ class Sublayer(nn.Module):
         self.norm = norm
         self.order = order
         self.scale = None if layer_scale is None else nn.Parameter(torch.full((width,), layer_scale))
-        self.after = nn.Sequential(*(drop(p) for drop, p in ((nn.Dropout, dropout), (DropPath, drop_path)) if p))
+        self.drops = nn.ModuleList(drop(p) for drop, p in ((nn.Dropout, dropout), (DropPath, drop_path)) if p)
 
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         """(b n w) -> (b n w)."""
@@ -114,7 +114,11 @@ class Sublayer(nn.Module):
     def write(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         """What is added to the residual stream."""
         y = self.f(x, *args, **kwargs)
-        return self.after(y if self.scale is None else y * self.scale)
+        if self.scale is not None:
+            y = y * self.scale
+        for drop in self.drops:
+            y = drop(y)
+        return y
 
 
 class FeedForward(nn.Module):
@@ -124,12 +128,13 @@ class FeedForward(nn.Module):
         super().__init__()
         self.inner = linear(width, hidden)
         self.activation = activations[activation]()
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = nn.Dropout(dropout) if dropout else None
         self.out = linear(hidden, width)
 
     def forward(self, x: Tensor) -> Tensor:
         """(b n w) -> (b n w)."""
-        return self.out(self.dropout(self.activation(self.inner(x))))
+        y = self.activation(self.inner(x))
+        return self.out(y if self.dropout is None else self.dropout(y))
 
 
 class DropPath(nn.Module):
