@@ -3,17 +3,20 @@
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
-from typing import Any
+from copy import deepcopy
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from vitrail.errors import InputError, unknown
+
+Rate = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Config(BaseModel):
     """A frozen set of named fields. Unknown names and wrong values become one sentence each."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     def __init__(self, **fields: Any) -> None:
         try:
@@ -25,14 +28,10 @@ class Config(BaseModel):
     # it, and what is wrong is named by its whole path.
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
 
-    def but(self, **changes: Any) -> "Config":
-        """The same configuration with some fields changed, checked again."""
-        return type(self)(**{**self.model_dump(), **changes})
-
 
 def override(fields: Mapping[str, Any], assignments: Iterable[str]) -> dict[str, Any]:
     """Dotted assignments such as ``optim.lr=3e-4`` laid over nested fields; values are read as TOML, else as text."""
-    changed = {key: dict(value) if isinstance(value, Mapping) else value for key, value in fields.items()}
+    changed: dict[str, Any] = deepcopy(dict(fields))
     for assignment in assignments:
         path, equals, text = assignment.partition("=")
         if not equals or not path.strip():

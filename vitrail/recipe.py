@@ -6,13 +6,13 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
-from vitrail.config import Config, override
+from vitrail.config import Config, Rate, override
 from vitrail.errors import InputError, unknown
 
 Share = Annotated[float, Field(gt=0, lt=1)]
-Rate = Annotated[float, Field(ge=0, lt=1)]
+Seed = Annotated[int, Field(ge=0, lt=2**32)]
 
 
 class Data(Config):
@@ -20,7 +20,7 @@ class Data(Config):
 
     source: str
     test: Share = 0.2
-    seed: NonNegativeInt = 0  # of the split, apart from the run's own, so that every run is tested on the same pictures
+    seed: Seed = 0  # of the split, apart from the run's own, so that every run is tested on the same pictures
 
 
 class Optim(Config):
@@ -39,7 +39,7 @@ class Train(Config):
 
     epochs: PositiveInt
     batch: PositiveInt
-    seed: NonNegativeInt = 0
+    seed: Seed = 0
     smoothing: Rate = 0.0  # of the labels
 
 
@@ -73,5 +73,9 @@ def read_recipe(what: str, assignments: Iterable[str] = (), **fields: Mapping[st
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"recipe {what!r} is not valid TOML: {error}.") from None
     for section, changes in fields.items():
-        table[section] = {**table.get(section, {}), **changes}
+        if not isinstance(table.setdefault(section, {}), dict):
+            raise InputError(
+                f"{section}={table[section]!r} in recipe {what!r} does not fit; it should be a table [{section}]."
+            )
+        table[section].update(changes)
     return Recipe(**override(table, assignments))

@@ -89,6 +89,10 @@ def test_runs_are_not_overwritten(tmp_path):
     ran = vitrail("train", "--epochs", "1", "--out", "runs/digits", cwd=tmp_path)
     assert ran.returncode == 1
     assert "'runs/digits' is there already, and is left alone" in ran.stderr
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "metrics.jsonl").write_text("precious")
+    assert vitrail("train", "--epochs", "1", "--out", "mine", cwd=tmp_path).returncode == 1
+    assert (tmp_path / "mine" / "metrics.jsonl").read_text() == "precious"
 
 
 @pytest.mark.parametrize(
@@ -106,6 +110,10 @@ def test_runs_are_not_overwritten(tmp_path):
         (["train", "--set", "data.source=digts"], 1, "data source 'digts' is not known; did you mean 'digits'?"),
         (["train", "--set", "model.classes=3"], 1, "model.classes=3 is too few for 10 classes"),
         (["train", "--set", "model.channels=3"], 1, "channels"),
+        (["train", "--set", "model.classes=ten"], 1, "classes='ten' does not fit"),
+        (["train", "--set", "data.test=0.001"], 1, "a share of 0.001 of 1797 pictures cannot hold one of each"),
+        (["train", "--seed", "99999999999999999999"], 1, "train.seed=99999999999999999999 does not fit"),
+        (["train", "--set", "train=3"], 1, "train=3 does not fit"),
         (["models", "resnet*"], 1, "model 'resnet*' is not known"),
     ],
 )

@@ -9,7 +9,7 @@ from vitrail.core import DropPath, FeedForward, LayerNorm, Stack, Sublayer, acti
 
 
 class Add(nn.Module):
-    def forward(self, x, *_):
+    def forward(self, x):
         return x + 1
 
 

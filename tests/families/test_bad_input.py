@@ -136,5 +136,6 @@ def test_a_config_is_frozen_and_complete():
 
 def test_a_preset_s_hidden_width_follows_another_width():
     with torch.device("meta"):
-        assert vt.build("vit-pico/2", width=32).config.hidden == 128
+        assert vt.build("vit-pico/2", width=32).config.hidden == 64
+        assert vt.build("vit-pico/2", width=64).config == vt.build("vit-pico/2").config
         assert vt.build("vit-pico/2", width=32, hidden=50).config.hidden == 50

@@ -103,4 +103,4 @@ def test_masks_combine():
         [[1, 0, 0, 0, 0], [1, 0, 0, 0, 0], [0, 0, 1, 0, 0], [0, 0, 1, 1, 0], [0, 0, 0, 1, 1]], dtype=torch.bool
     )
     assert torch.equal(both, expected)
-    assert (NONE & NONE).hides_nothing
+    assert (NONE & NONE).trivial

@@ -10,7 +10,7 @@ from vitrail.core import ConvolutionAsAttention
 
 
 @pytest.mark.parametrize("k", [1, 3, 5])
-@pytest.mark.parametrize("dilation", [1, 2])
+@pytest.mark.parametrize("dilation", [1, 2, (1, 2)])
 @pytest.mark.parametrize("bias", [True, False])
 def test_k_squared_heads_reproduce_a_convolution_exactly(k, dilation, bias):
     convolution = nn.Conv2d(3, 5, k, padding="same", dilation=dilation, bias=bias).double()
@@ -33,7 +33,9 @@ def test_each_head_looks_at_one_fixed_relative_position():
         assert offsets[head == h].unique(dim=0).tolist() == [[h // 3 - 1, h % 3 - 1]]
 
 
-@pytest.mark.parametrize("options", [{"stride": 2}, {"kernel_size": 2}, {"padding": 0}, {"groups": 2}])
+@pytest.mark.parametrize(
+    "options", [{"stride": 2}, {"kernel_size": 2}, {"padding": 0}, {"groups": 2}, {"dilation": (1, 2)}]
+)
 def test_other_convolutions_get_a_sentence(options):
     convolution = nn.Conv2d(4, 4, **{"kernel_size": 3, "padding": 1, **options})
     with pytest.raises(vt.InputError, match="choose an odd kernel"):

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vitrail.core import CAUSAL, Kernel, Mask, kernels
+from vitrail.errors import InputError
 
 B, H, QUERIES, J, D, R = 2, 3, 5, 7, 11, 13
 every_kernel = pytest.mark.parametrize("name", sorted(kernels))
@@ -63,8 +64,23 @@ def test_a_pattern_can_be_had_in_part(name, mask, seed, heads, rows):
     """The pattern of some heads and rows is that part of the whole pattern."""
     kernel = kernels[name]()
     q, k = numbers(B, H, QUERIES, D, seed=seed), numbers(B, H, J, D, seed=seed + 1)
-    part = kernel.pattern(q[:, heads][:, :, rows], k[:, heads], mask.at(QUERIES, J, heads, rows))
+    part = kernel.pattern(q[:, heads][:, :, rows], k[:, heads], mask.at(QUERIES, k, heads=heads, rows=rows))
     torch.testing.assert_close(part, kernel.pattern(q, k, mask)[:, heads][:, :, rows])
+
+
+@every_kernel
+@given(mask=masks(B, H, QUERIES, J), seed=seeds, rows=st.sampled_from([slice(0, 1), slice(2, 5)]))
+def test_a_row_can_be_had_alone(name, mask, seed, rows):
+    """kernel(q, k, v)[rows] == kernel(q[rows], k, v), the mask being that of those rows."""
+    kernel = kernels[name]()
+    assert kernel.rowwise
+    q, k, v = (
+        numbers(B, H, QUERIES, D, seed=seed),
+        numbers(B, H, J, D, seed=seed + 1),
+        numbers(B, H, J, R, seed=seed + 2),
+    )
+    alone = kernel(q[:, :, rows], k, v, mask.at(QUERIES, k, rows=rows))
+    torch.testing.assert_close(alone, kernel(q, k, v, mask)[:, :, rows])
 
 
 @every_kernel
@@ -98,3 +114,18 @@ def test_kernels_keep_the_type(name, dtype):
     bias = Mask(bias=torch.zeros(1, H, J, J)) & CAUSAL
     assert kernels[name]()(q, q, q, bias).dtype == dtype
     assert kernels[name]().pattern(q, q, bias).dtype == dtype
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"present": torch.ones(2, 3)}, "present is torch.float32 of shape (2, 3); it should be bool (b j)"),
+        ({"present": torch.ones(3, dtype=torch.bool)}, "present is torch.bool of shape (3,)"),
+        ({"bias": torch.ones(3, 3, dtype=torch.bool)}, "bias is torch.bool; it is added to the scores"),
+        ({"window": -1}, "window=-1 does not fit"),
+    ],
+)
+def test_a_wrong_mask_gets_a_sentence(fields, says):
+    with pytest.raises(InputError) as caught:
+        Mask(**fields)
+    assert says in str(caught.value)

@@ -176,3 +176,27 @@ def test_attention_without_parameters_is_recorded_too():
     torch.testing.assert_close(trace.pattern("0") @ x[:, None], trace.z("0"))
     with pytest.raises(vt.InputError, match="no output matrix"):
         trace.heads("0")
+
+
+def test_one_part_of_the_stream():
+    model = vit(depth=12)
+    with vt.record(model) as trace:
+        model(images())
+    assert torch.equal(trace.residual("encoder.1"), trace.residual()[2:5]), "and not layers 10 and 11"
+
+
+def test_a_stream_with_dropped_layers_is_not_pieced_together():
+    model = vit(layer_drop=0.5, depth=6).train()
+    with vt.record(model) as trace:
+        for _ in range(4):
+            model(images())
+    with pytest.raises(vt.InputError, match="record one call at a time"):
+        trace.residual()
+
+
+def test_a_kernel_alone_is_recorded_too():
+    kernel = kernels["softmax"]()
+    q = numbers(2, 3, 5, 7)
+    with vt.record(kernel) as trace:
+        z = kernel(q, q, q)
+    torch.testing.assert_close(trace.pattern("attention", heads=torch.tensor(1)) @ q[:, 1:2], z[:, 1:2])

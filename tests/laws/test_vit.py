@@ -7,7 +7,7 @@ from einops import rearrange
 from torch import nn
 
 import vitrail as vt
-from vitrail.core import kernels, norms, positions, stems
+from vitrail.core import NONE, Mask, kernels, norms, positions, stems
 
 SHAPE = {"image": (12, 20), "patch": 4, "channels": 3, "width": 24, "depth": 2, "heads": 3, "hidden": 29, "classes": 7}
 every_kernel = pytest.mark.parametrize("kernel", sorted(kernels))
@@ -149,13 +149,13 @@ def test_without_classes_the_pooled_features_are_the_output():
 @pytest.mark.parametrize("order", ["pre", "post"])
 @pytest.mark.parametrize("pool", ["class", "mean"])
 def test_the_shortest_way_to_the_logits_is_the_whole_way(position, kernel, order, pool):
-    """logits(x) == model(x), and so are the gradients, though the last block is computed for the class token alone."""
+    """model(x, shortest=True) == model(x), and so are the gradients, with the last block for the class token alone."""
     model = vit(position=position, kernel=kernel, order=order, pool=pool, registers=2, layer_scale=0.3)
     image = numbers(2, 3, 12, 20)
-    torch.testing.assert_close(model.logits(image), model(image))
+    torch.testing.assert_close(model(image, shortest=True), model(image))
     short, whole = (
-        torch.autograd.grad(call(image).square().sum(), list(model.parameters()), allow_unused=True)
-        for call in (model.logits, model)
+        torch.autograd.grad(model(image, shortest=way).square().sum(), list(model.parameters()), allow_unused=True)
+        for way in (True, False)
     )
     torch.testing.assert_close(short, whole)
 
@@ -163,12 +163,57 @@ def test_the_shortest_way_to_the_logits_is_the_whole_way(position, kernel, order
 @every_norm
 def test_the_shortest_way_in_training(norm):
     model, image = vit(norm=norm).train(), numbers(2, 3, 12, 20)
-    torch.testing.assert_close(model.logits(image), model(image))
+    torch.testing.assert_close(model(image, shortest=True), model(image))
 
 
 def test_the_shortest_way_is_shorter():
     """One query in the last layer, all of them before."""
     model, image = vit(), numbers(2, 3, 12, 20)
     with vt.record(model) as trace:
-        model.logits(image)
+        model(image, shortest=True)
     assert [trace.q(name).shape[2] for name in trace.names()] == [16, 1]
+
+
+class Nearby(kernels["softmax"]):
+    """A kernel in which a query's place among the queries matters."""
+
+    rowwise = False
+
+    def forward(self, q, k, v, mask=NONE):
+        return super().forward(q, k, v, mask & Mask(window=1))
+
+    def pattern(self, q, k, mask=NONE):
+        return super().pattern(q, k, mask & Mask(window=1))
+
+
+def test_a_kernel_that_needs_all_queries_gets_them():
+    model, image = vit(), numbers(2, 3, 12, 20)
+    for block in model.encoder:
+        block.attention.f.kernel = Nearby()
+    torch.testing.assert_close(model(image, shortest=True), model(image))
+    with vt.record(model) as trace:
+        model(image)
+    torch.testing.assert_close(trace.pattern(0, rows=0), trace.pattern(0)[:, :, :1])
+
+
+@pytest.mark.parametrize("fields", [{}, {"layer_drop": 0.999}])
+def test_some_rows_of_the_features(fields):
+    model, image = vit(**fields), numbers(2, 3, 12, 20)
+    torch.testing.assert_close(model.features(image, rows=slice(2, 5)), model.features(image)[:, 2:5])
+    assert model.train().features(image, rows=slice(2, 5)).shape == (2, 3, 24)
+
+
+def test_dropout_stands_before_the_encoder():
+    """B3: in training numbers of the embedding are 0 or doubled; not in evaluation."""
+    model, image = vit(dropout=0.5), numbers(2, 3, 12, 20)
+    plain = model.embed(image)
+    dropped = model.train().embed(image)
+    assert 0.4 < (dropped == 0).double().mean() < 0.6
+    torch.testing.assert_close(dropped[dropped != 0], 2 * plain[dropped != 0])
+
+
+def test_drop_path_rises_to_its_value():
+    for depth, expected in ((1, [0.3]), (4, [0.1, 0.2, 0.3])):
+        model = vit(depth=depth, drop_path=0.3)
+        rates = [drop.p for block in model.encoder for drop in block.attention.drops]
+        assert rates == pytest.approx(expected), "a rate of 0 is no module"

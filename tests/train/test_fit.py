@@ -78,6 +78,32 @@ def test_a_loss_that_is_not_finite_stops_before_the_update():
     assert all(torch.equal(before[name], p) for name, p in model.named_parameters())
 
 
+def test_a_gradient_that_is_not_finite_stops_before_the_update_too():
+    model = vt.build("vit", **TINY)
+    before = {name: p.clone() for name, p in model.named_parameters()}
+
+    def objective(model, batch):
+        return classify()(model, batch) + (model.head.logits.bias * 0).square().sum().sqrt()
+
+    batch = Batch(torch.randn(2, 1, 8, 8), torch.tensor([1, 2]))
+    with pytest.raises(InputError, match="the norm of the gradient is nan at step 0, whose update was not made"):
+        list(fit(model, objective, [batch], adamw(model, 1e-3, 0.1), lambda _: 1.0))
+    assert all(torch.equal(before[name], p) for name, p in model.named_parameters())
+
+
+def test_fit_goes_on_as_it_began():
+    """Looking between the steps leaves the model in training; a second fit starts from the first one's rate."""
+    model = vt.build("vit", **TINY)
+    batch, optimizer = Batch(torch.randn(2, 1, 8, 8), torch.tensor([1, 2])), adamw(model, 1e-3, 0.1)
+    for _ in range(2):
+        rates = []
+        for step in fit(model, classify(), [batch] * 3, optimizer, lambda step: 1 / (step + 1)):
+            rates.append(step.lr)
+            assert model.training
+            model.eval()
+        assert rates == pytest.approx([1e-3, 5e-4, 1e-3 / 3])
+
+
 def test_an_epoch_is_every_picture_once():
     pictures = sources["digits"]()
     seen = torch.cat([b.images for b in batches(pictures, 100, torch.Generator().manual_seed(0))])

@@ -26,6 +26,20 @@ def test_save_then_load_is_the_identity(tmp_path, position, norm):
         assert torch.equal(loaded.state_dict()[name], tensor)
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_the_type_is_kept(tmp_path, dtype):
+    model = vt.build("vit", **TINY, position="sincos2d").to(dtype).eval()
+    images = torch.randn(1, 3, 8, 12, dtype=dtype)
+    vt.save(model, tmp_path)
+    assert torch.equal(vt.load(tmp_path)(images), model(images))
+
+
+def test_a_compiled_model_is_saved_as_what_it_compiles(tmp_path):
+    model = vt.build("vit", **TINY)
+    vt.save(torch.compile(model, backend="eager"), tmp_path)
+    assert vt.load(tmp_path).state_dict().keys() == model.state_dict().keys()
+
+
 def test_saving_again_replaces(tmp_path):
     first, second = (vt.build("vit", **TINY).eval() for _ in range(2))
     vt.save(first, tmp_path)

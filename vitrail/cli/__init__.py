@@ -42,17 +42,12 @@ def top(
 
 
 def main() -> None:
-    """Exit status: 0 done, 1 failed with a message, 2 wrong usage, 130 interrupted."""
+    """Exit status: 0 done, 1 failed with a message, 2 wrong usage."""
     try:
         app()
     except InputError as error:
         say(f"vitrail: {error}")
         sys.exit(1)
     except OSError as error:  # a full disk, a folder that went away
-        if isinstance(error, BrokenPipeError):
-            sys.exit(0)
         say(f"vitrail: {error.filename or 'a file'} could not be read or written: {error.strerror}.")
         sys.exit(1)
-    except KeyboardInterrupt:
-        say("vitrail: interrupted.")
-        sys.exit(130)

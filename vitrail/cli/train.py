@@ -47,13 +47,14 @@ def train(
     if as_json:
         print_json(asdict(result))
         return
-    results().print(f"test accuracy {result.accuracy:.2%} ({result.correct} of {result.tested}), run in {result.run}")
+    answer = f"test accuracy {result.accuracy:.2%} ({result.correct} of {result.tested}), run in {result.run}"
+    results().print(answer, markup=False)
 
 
 def _free(out: Path | None, name: str) -> Path:
-    """The folder asked for, if it holds no run; else the first of runs/name, runs/name-2, ... that is not there."""
+    """The folder asked for, if it is new or empty; else the first of runs/name, runs/name-2, ... that is not there."""
     if out is not None:
-        if out.is_file() or (out / "config.json").exists():
+        if out.is_file() or (out.is_dir() and any(out.iterdir())):
             raise InputError(f"{str(out)!r} is there already, and is left alone; choose another --out, or remove it.")
         return out
     tries = (Path("runs") / (name if n == 1 else f"{name}-{n}") for n in range(1, 10**6))

@@ -47,17 +47,27 @@ class Attention(nn.Module):
         self.out = linear(self.widths[1], out or width)
 
     def forward(
-        self, x: Tensor, mask: Mask = NONE, context: Tensor | None = None, cache: "Cache | None" = None
+        self,
+        x: Tensor,
+        mask: Mask = NONE,
+        context: Tensor | None = None,
+        cache: "Cache | None" = None,
+        rows: slice | None = None,
     ) -> Tensor:
-        """(b i w), and a context (b j w) to look at in its stead -> (b i w)."""
-        q = rearrange(self.query(x), "b i (h d) -> b h i d", h=self.heads)
+        """(b i w), and a context (b j w) to look at in its stead -> (b i w), or some rows of it."""
+        early = rows if self.kernel.rowwise else None  # else the kernel must see all queries
+        q = rearrange(self.query(x if early is None else x[:, early]), "b i (h d) -> b h i d", h=self.heads)
         if cache is None:
             k, v = self.keys_values(x if context is None else context)
         elif context is None:
             k, v = cache.extend(self, *self.keys_values(x))
         else:
             k, v = cache.keep(self, lambda: self.keys_values(context))
+        if early is not None:
+            mask = mask.at(x.shape[1], k, rows=early)
         z = self.kernel(q, k, v, mask)  # b h i d
+        if rows is not None and early is None:
+            z = z[:, :, rows]
         return self.out(rearrange(z, "b h i d -> b i (h d)"))
 
     def keys_values(self, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -116,6 +126,8 @@ class Cache:
 
 def check_heads(width: int, heads: int) -> None:
     """The heads share the width evenly."""
+    if heads < 1:
+        raise InputError(f"heads={heads} does not fit; it should be 1 or more.")
     if width % heads:
         below, above = width // heads * heads, -(-width // heads) * heads
         widths = " or ".join(f"width={w}" for w in (below, above) if w)

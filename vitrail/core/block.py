@@ -24,24 +24,16 @@ class Stack(nn.ModuleList):
         super().__init__(blocks)
         self.drop = drop
 
-    def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        """(b n w) -> (b n w)."""
-        for block in self:
-            if not self.dropped():
+    def forward(self, x: Tensor, *args: Any, rows: slice | None = None, **kwargs: Any) -> Tensor:
+        """(b n w) -> (b n w), or (b rows w): some rows of it, for which the last block does only what they need."""
+        for depth, block in enumerate(self, 1):
+            if rows is not None and depth == len(self):
+                kwargs["rows"] = rows
+            if not (self.training and self.drop and torch.rand(()) < self.drop):
                 x = block(x, *args, **kwargs)
+            elif "rows" in kwargs:
+                x = x[:, rows]
         return x
-
-    def at(self, rows: slice, x: Tensor, mask: Mask = NONE) -> Tensor:
-        """(b n w) -> (b rows w): those rows of the output, for which the last block does only what they need."""
-        blocks: list[Any] = list(self)
-        for block in blocks[:-1]:
-            if not self.dropped():
-                x = block(x, mask)
-        return x[:, rows] if self.dropped() else blocks[-1].at(rows, x, mask)
-
-    def dropped(self) -> bool:
-        """Whether the next block is left out."""
-        return self.training and self.drop > 0 and bool(torch.rand(()) < self.drop)
 
 
 class Block(nn.Module):
@@ -57,19 +49,17 @@ class Block(nn.Module):
         self,
         x: Tensor,
         mask: Mask = NONE,
+        *,
         context: Tensor | None = None,
         context_mask: Mask = NONE,
         cache: Cache | None = None,
+        rows: slice | None = None,
     ) -> Tensor:
-        """(b n w) -> (b n w)."""
-        x = self.attention(x, mask, cache=cache)
+        """(b n w) -> (b n w), or some rows of it."""
+        x = self.attention(x, mask, cache=cache, rows=rows)
         if self.cross is not None:
             x = self.cross(x, context_mask, context=context, cache=cache)
         return self.feed_forward(x)
-
-    def at(self, rows: slice, x: Tensor, mask: Mask = NONE) -> Tensor:
-        """(b n w) -> (b rows w): those rows of the output alone. Their queries look at the keys and values of all."""
-        return self.feed_forward(self.attention.at(rows, x, mask))
 
 
 class Sublayer(nn.Module):
@@ -97,19 +87,14 @@ class Sublayer(nn.Module):
         self.scale = None if layer_scale is None else nn.Parameter(torch.full((width,), layer_scale))
         self.drops = nn.ModuleList(drop(p) for drop, p in ((nn.Dropout, dropout), (DropPath, drop_path)) if p)
 
-    def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        """(b n w) -> (b n w)."""
+    def forward(self, x: Tensor, *args: Any, rows: slice | None = None, **kwargs: Any) -> Tensor:
+        """(b n w) -> (b n w), or some rows of it, which f is then asked for."""
+        kept = x
+        if rows is not None:
+            kept, kwargs["rows"] = x[:, rows], rows
         if self.order == "pre":
-            return x + self.write(self.norm(x), *args, **kwargs)
-        return self.norm(x + self.write(x, *args, **kwargs))
-
-    def at(self, rows: slice, x: Tensor, mask: Mask = NONE) -> Tensor:
-        """(b n w) -> (b rows w): those rows of the output of an attention alone."""
-        mask = mask.at(x.shape[1], x.shape[1], slice(None), rows)
-        if self.order == "pre":
-            y = self.norm(x)
-            return x[:, rows] + self.write(y[:, rows], mask, context=y)
-        return self.norm(x[:, rows] + self.write(x[:, rows], mask, context=x))
+            return kept + self.write(self.norm(x), *args, **kwargs)
+        return self.norm(kept + self.write(x, *args, **kwargs))
 
     def write(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         """What is added to the residual stream."""

@@ -20,12 +20,12 @@ class ConvolutionAsAttention(nn.Module):
     def __init__(self, convolution: nn.Conv2d) -> None:
         super().__init__()
         k, channels, out = convolution.kernel_size[0], convolution.in_channels, convolution.out_channels
-        same = {(k // 2 * convolution.dilation[0],) * 2, "same"}
+        same = {tuple(k // 2 * dilation for dilation in convolution.dilation), "same"}
         plain = convolution.stride == (1, 1) and convolution.groups == 1 and convolution.padding_mode == "zeros"
         if k % 2 == 0 or convolution.kernel_size != (k, k) or convolution.padding not in same or not plain:
             raise InputError(
                 f"{convolution} is not a k x k convolution that keeps the size of its image; "
-                f"choose an odd kernel, stride 1, one group, zero padding of (k - 1) / 2."
+                f"choose an odd kernel, stride 1, one group, padding='same'."
             )
         self.k, self.dilation = k, convolution.dilation
         self.attention = Attention(channels, heads=k * k, head=1, rank=channels, out=out).to(convolution.weight)

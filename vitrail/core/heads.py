@@ -26,7 +26,10 @@ class MeanPool(nn.Module):
 
 
 class Head(nn.Sequential):
-    """x W + b, behind tanh(x W' + b') of width ``prelogits`` if that is not 0 (ViT, section 3.1); x if no classes."""
+    """x W + b, behind tanh(x W' + b') of width ``prelogits`` if that is not 0 (ViT, section 3.1).
+
+    Without classes the last map is left out.
+    """
 
     def __init__(self, width: int, classes: int, prelogits: int = 0) -> None:
         super().__init__()

@@ -1,5 +1,7 @@
 """A(q, k): how queries and keys become weights. The only part of attention that differs between its variants."""
 
+from typing import ClassVar
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -14,7 +16,12 @@ class Kernel(nn.Module):
     """z = A(q, k) v, with scores q k^T * scale; scale is 1 / sqrt(d) unless given.
 
     Law, for every kernel: ``kernel(q, k, v, mask) == kernel.pattern(q, k, mask) @ v``.
+
+    A kernel in which a query's weights depend on other queries, or on its place among them, says ``rowwise = False``:
+    then no row is ever asked for alone.
     """
+
+    rowwise: ClassVar[bool] = True
 
     def __init__(self, scale: float | None = None) -> None:
         super().__init__()

@@ -1,10 +1,12 @@
 """What a query may see. The one place that knows about minus infinity."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from vitrail.errors import InputError
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,6 +27,18 @@ class Mask:
     present: Tensor | None = None
     bias: Tensor | None = None
 
+    def __post_init__(self) -> None:
+        if self.present is not None and (self.present.dtype != torch.bool or self.present.ndim != 2):  # noqa: PLR2004
+            shown = f"{self.present.dtype} of shape {tuple(self.present.shape)}"
+            raise InputError(f"present is {shown}; it should be bool (b j), True for a key.")
+        if self.bias is not None and not self.bias.is_floating_point():
+            raise InputError(
+                f"bias is {self.bias.dtype}; it is added to the scores, so it should be floating point: to hide what "
+                f"is False, give torch.zeros(bias.shape).masked_fill(~bias, -torch.inf)."
+            )
+        if self.window is not None and self.window < 0:
+            raise InputError(f"window={self.window} does not fit; it should be 0 (a token sees itself) or more.")
+
     def __and__(self, other: "Mask") -> "Mask":
         """Hidden where either hides; biases add."""
         return Mask(
@@ -35,20 +49,20 @@ class Mask:
         )
 
     @property
-    def hides_nothing(self) -> bool:
-        """Whether every query sees every key, with no bias."""
+    def trivial(self) -> bool:
+        """Whether it does nothing: every query sees every key, and no bias."""
         return not self.causal and self.window is None and self.present is None and self.bias is None
 
     def visible(self, queries: int, keys: int, device: torch.device) -> Tensor | None:
         """True where a query may see a key, broadcastable to (b h i j); None when every pair is visible."""
-        seen = self._visible_by_position(queries, keys, device)
+        seen = self._visible_without_bias(queries, keys, device)
         return seen if self.bias is None else _both(seen, self.bias != -torch.inf, torch.logical_and)
 
     def scores(self, scores: Tensor) -> Tensor:
         """The scores (b h i j) with the bias added and minus infinity where hidden."""
         if self.bias is not None:
             scores = scores + self.bias.to(scores.dtype)
-        seen = self._visible_by_position(scores.shape[-2], scores.shape[-1], scores.device)
+        seen = self._visible_without_bias(scores.shape[-2], scores.shape[-1], scores.device)
         return scores if seen is None else scores.masked_fill(~seen, -torch.inf)
 
     def weights(self, weights: Tensor) -> Tensor:
@@ -64,21 +78,20 @@ class Mask:
     def fused(self, q: Tensor, k: Tensor) -> dict[str, Any]:
         """The same mask as arguments of scaled_dot_product_attention, as ``is_causal`` where that is enough."""
         queries, keys = q.shape[-2], k.shape[-2]
-        if self.causal and queries == keys and self.window is None and self.present is None and self.bias is None:
+        if self.causal and queries == keys and replace(self, causal=False).trivial:
             return {"is_causal": True}
         if self.bias is None:
-            return {"attn_mask": self._visible_by_position(queries, keys, q.device)}
+            return {"attn_mask": self._visible_without_bias(queries, keys, q.device)}
         return {"attn_mask": self.scores(q.new_zeros(1, 1, queries, keys))}
 
-    def at(self, queries: int, keys: int, heads: Any, rows: Any) -> "Mask":
-        """The mask of some heads and some rows only, whose places no longer tell what they may see."""
-        if self.hides_nothing:
+    def at(self, queries: int, k: Tensor, *, heads: Any = slice(None), rows: Any = slice(None)) -> "Mask":
+        """The mask of some heads and some rows of so many queries, whose places no longer tell what they may see."""
+        if self.trivial:
             return self
-        device = next((t.device for t in (self.bias, self.present) if t is not None), None)
-        bias = self.scores(torch.zeros(1, 1, queries, keys, device=device))
+        bias = self.scores(k.new_zeros(1, 1, queries, k.shape[-2]))
         return Mask(bias=(bias if bias.shape[1] == 1 else bias[:, heads])[:, :, rows])
 
-    def _visible_by_position(self, queries: int, keys: int, device: torch.device) -> Tensor | None:
+    def _visible_without_bias(self, queries: int, keys: int, device: torch.device) -> Tensor | None:
         seen: Tensor | None = None
         if self.window is not None or (self.causal and queries > 1):
             away = torch.arange(keys - queries, keys, device=device)[:, None] - torch.arange(

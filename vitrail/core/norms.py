@@ -25,6 +25,8 @@ class BatchNorm(nn.BatchNorm1d):
     Evaluation uses the running mean and (unbiased) variance kept in training, so it does not look at the batch.
     """
 
+    across_tokens = True  # in training, what becomes of a token depends on which others are there
+
     def __init__(self, width: int, eps: float = 1e-6) -> None:
         super().__init__(width, eps=eps)
 

@@ -31,6 +31,11 @@ class Pictures:
             raise InputError(
                 f"class {name!r} has {int(counts.min())} pictures, and needs one to train and one to test on."
             )
+        if not len(self.names) <= round(share * len(self)) <= len(self) - len(self.names):
+            raise InputError(
+                f"a share of {share} of {len(self)} pictures cannot hold one of each of {len(self.names)} classes and "
+                f"leave one; choose another data.test."
+            )
         kept, held = train_test_split(
             range(len(self)), test_size=share, random_state=seed, stratify=self.labels.numpy(), shuffle=True
         )

@@ -17,11 +17,11 @@ class Cost:
     multiply_adds: int
 
 
-def cost(config: Any) -> Cost:
+def cost(config: Any, **call: Any) -> Cost:
     """Counted on a model without memory: PyTorch's own counter sees every matrix product and convolution."""
     with torch.device("meta"):
         model = families[family_of(config)](config).eval()
         image = torch.zeros(1, config.channels, *config.size)
     with FlopCounterMode(display=False) as counter, torch.no_grad():
-        model(image)
+        model(image, **call)
     return Cost(sum(p.numel() for p in model.parameters()), counter.get_total_flops() // 2)

@@ -2,7 +2,7 @@
 
 from typing import Any, ClassVar
 
-from torch import Tensor, nn
+from torch import nn
 
 from vitrail.config import Config as Fields
 from vitrail.errors import unknown
@@ -10,14 +10,14 @@ from vitrail.registry import Registry
 
 
 class Model(nn.Module):
-    """What every family's models have: the frozen configuration they were built from, and its type."""
+    """What every family's models have: the frozen configuration they were built from, and its type.
+
+    A model is called as ``model(images)``, or as ``model(images, shortest=True)`` by who wants its answer and will not
+    look inside.
+    """
 
     Config: ClassVar[type[Fields]]
     config: Fields
-
-    def logits(self, image: Tensor) -> Tensor:
-        """``model(image)``, to rounding, by the shortest way; a family that has no shorter one has this."""
-        return self(image)
 
 
 families: Registry[type[Model]] = Registry("family")
@@ -34,8 +34,8 @@ def configure(name: str, **fields: Any) -> Fields:
     if str(name).lower() not in {*presets, *families}:
         raise unknown("model", name, [*presets, *families])
     family, preset = presets[name.lower()] if name.lower() in presets else (name.lower(), {})
-    if "width" in fields:  # a preset's hidden width goes with its width
-        preset = {key: value for key, value in preset.items() if key != "hidden"}
+    if isinstance(fields.get("width"), int) and "hidden" in preset:  # which keeps its proportion to the width
+        preset = {**preset, "hidden": preset["hidden"] * fields["width"] // preset["width"]}
     return families[family].Config(**{**preset, **fields})
 
 

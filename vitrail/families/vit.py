@@ -2,11 +2,10 @@
 
 from typing import Annotated, Any, Literal
 
-import torch
-from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import BeforeValidator, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 from torch import Tensor, nn
 
-from vitrail.config import Config
+from vitrail.config import Config, Rate
 from vitrail.core import (
     Attention,
     Block,
@@ -37,7 +36,6 @@ def _size(value: Any) -> Any:
 
 
 Size = Annotated[int | tuple[int, int], BeforeValidator(_size)]
-Rate = Annotated[float, Field(ge=0, lt=1)]
 
 
 class ViTConfig(Config):
@@ -71,8 +69,8 @@ class ViTConfig(Config):
     @classmethod
     def _defaults(cls, fields: dict[str, Any]) -> dict[str, Any]:
         width = fields.get("width")
-        if fields.get("prelogits") is True:
-            fields = {**fields, "prelogits": width}
+        if isinstance(fields.get("prelogits"), bool):
+            fields = {**fields, "prelogits": width if fields["prelogits"] else 0}
         return {"hidden": 4 * width if isinstance(width, int) else 1, **fields}
 
     @model_validator(mode="after")
@@ -110,26 +108,25 @@ class ViT(Model):
         self.norm = norms[config.norm](config.width, config.eps) if config.order == "pre" else nn.Identity()
         self.pool = ClassPool() if config.pool == "class" else MeanPool(config.registers)
         self.head = Head(config.width, config.classes, config.prelogits)
+        self.across_tokens = any(getattr(module, "across_tokens", False) for module in self.encoder.modules())
 
-    def forward(self, image: Tensor) -> Tensor:
-        """(b c H W) -> logits (b classes)."""
-        return self.head(self.pool(self.features(image)))
+    def forward(self, image: Tensor, *, shortest: bool = False) -> Tensor:
+        """(b c H W) -> logits (b classes).
 
-    def logits(self, image: Tensor) -> Tensor:
-        """The same as ``model(image)`` to rounding, but sooner: the last block is computed for the class token alone.
-
-        Training and prediction run this; ``forward`` computes every token, for whoever looks inside. Batch norm looks
-        at all tokens of a batch, so there is nothing to leave out with it, nor with a mean over the patches.
+        The shortest way gives the same to rounding, and sooner: the last block is computed for the class token alone.
+        So run training and prediction; the default computes every token, for whoever looks inside. There is nothing to
+        leave out with a mean over the patches, nor with batch norm, which looks at all tokens of the batch.
         """
-        if self.config.pool != "class" or self.config.norm == "batch":
-            return self(image)
-        x = self.embed(image)  # b n w
-        return self.head(self.pool(self.norm(self.encoder.at(slice(0, 1), x, self.embed.mask(image)))))
+        alone = shortest and self.config.pool == "class" and not self.across_tokens
+        return self.head(self.pool(self.features(image, rows=slice(0, 1) if alone else None)))
 
-    def features(self, image: Tensor) -> Tensor:
-        """(b c H W) -> all tokens after the last layer and norm (b n w): class, registers, patches row by row."""
+    def features(self, image: Tensor, rows: slice | None = None) -> Tensor:
+        """(b c H W) -> all tokens after the last layer and norm (b n w): class, registers, patches row by row.
+
+        Or some rows of them, for which the last block does only what they need.
+        """
         x = self.embed(image)  # b n w
-        return self.norm(self.encoder(x, self.embed.mask(image)))
+        return self.norm(self.encoder(x, self.embed.mask(image), rows=rows))
 
 
 def encoder(config: ViTConfig) -> Stack:
@@ -151,7 +148,9 @@ def encoder(config: ViTConfig) -> Stack:
         feed_forward = FeedForward(config.width, config.hidden, config.activation, config.dropout)
         return Block(sublayer(attention, drop_path), sublayer(feed_forward, drop_path))
 
-    rates = torch.linspace(0, config.drop_path, config.depth, device="cpu").tolist()
+    rates = [
+        config.drop_path * (layer + 1 == config.depth or layer / (config.depth - 1)) for layer in range(config.depth)
+    ]
     return Stack((block(rate) for rate in rates), drop=config.layer_drop)
 
 

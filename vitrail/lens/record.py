@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
+from operator import index
 from typing import Any, TypeAlias, TypeVar
 
 import torch
@@ -57,6 +58,8 @@ class Trace:
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
+        self._kernels: dict[str, Kernel] = {}
+        self._owners: dict[str, nn.Module] = {}
         self._visits: dict[str, list[Visit]] = {}
         self._stream: dict[str, list[tuple[Tensor, Tensor]]] = {}
 
@@ -86,15 +89,16 @@ class Trace:
 
     def pattern(self, name: str | int, *, heads: Selection = None, rows: Selection = None, call: int = -1) -> Tensor:
         """A(q, k), (b h i j), of all or of the chosen heads and query rows; no other is computed."""
-        visit = self._visit(name, call)
-        kernel: Kernel = self._owner(name).kernel
+        visit, kernel = self._visit(name, call), self._kernels[self._known(name)]
         heads, rows = _index("heads", heads, visit.q.shape[1]), _index("rows", rows, visit.q.shape[2])
-        mask = visit.mask.at(visit.q.shape[2], visit.k.shape[2], heads, rows)
-        return kernel.pattern(visit.q[:, heads][:, :, rows], visit.k[:, heads], mask)
+        early = rows if kernel.rowwise else slice(None)
+        mask = visit.mask.at(visit.q.shape[2], visit.k, heads=heads, rows=early)
+        pattern = kernel.pattern(visit.q[:, heads][:, :, early], visit.k[:, heads], mask)
+        return pattern if kernel.rowwise else pattern[:, :, rows]
 
     def heads(self, name: str | int, *, heads: Selection = None, rows: Selection = None, call: int = -1) -> Tensor:
-        """What each head writes, z_h W_O,h, (b h i w); with the output's bias they sum to what the attention gives."""
-        z, attention = self._visit(name, call).z, self._owner(name)
+        """What each head writes, z_h W_O,h, (b h i w); with the output's bias they sum to the attention's output."""
+        z, attention = self._visit(name, call).z, self._owners[self._known(name)]
         if not isinstance(attention, Attention):
             raise InputError(
                 f"{name!r} is a {type(attention).__name__}, which has no output matrix; look at z instead."
@@ -104,9 +108,18 @@ class Trace:
 
     def residual(self, within: str = "", call: int = -1) -> Tensor:
         """The residual stream, (s b n w): as it came in, then after each sublayer; of one part, if it is named."""
-        parts = [_pick(name, visits, call) for name, visits in self._stream.items() if name.startswith(within)]
-        if not parts:
+        inside = {
+            name: visits
+            for name, visits in self._stream.items()
+            if f"{name}.".startswith(f"{within}." if within else "")
+        }
+        if not inside:
             raise InputError(f"no sublayer within {within!r} was recorded; those recorded are {self.sublayers()}.")
+        if len({len(visits) for visits in inside.values()}) > 1:
+            raise InputError(
+                "some sublayers were passed more often than others, as layer_drop does; record one call at a time."
+            )
+        parts = [_pick(name, visits, call) for name, visits in inside.items()]
         if len({after.shape for _, after in parts}) > 1:
             raise InputError("the streams recorded differ in shape; name one part, such as residual('encoder').")
         return torch.stack([parts[0][0], *(after for _, after in parts)])
@@ -117,26 +130,20 @@ class Trace:
 
     def attach(self) -> Iterator[RemovableHandle]:
         """Put the hooks in place, one by one."""
-        for name, module in self._model.named_modules():
+        for path, module in self._model.named_modules():
             if isinstance(module, Kernel):
-                yield module.register_forward_hook(partial(self._see_kernel, _site(name)), with_kwargs=True)
+                owner = path.rpartition(".")[0]
+                name = owner.removesuffix(".f") or "attention"  # encoder.0.attention.f is the site encoder.0.attention
+                self._kernels[name], self._owners[name] = module, self._model.get_submodule(owner)
+                yield module.register_forward_hook(partial(self._see_kernel, name), with_kwargs=True)
             elif isinstance(module, Sublayer):
-                yield module.register_forward_hook(partial(self._see_sublayer, name))
+                yield module.register_forward_hook(partial(self._see_sublayer, path))
 
     def _see_kernel(self, name: str, _: nn.Module, args: Any, kwargs: Any, z: Tensor) -> None:
         self._visits.setdefault(name, []).append(Visit(*args, **kwargs, z=z))
 
     def _see_sublayer(self, name: str, _: nn.Module, args: Any, after: Tensor) -> None:
         self._stream.setdefault(name, []).append((args[0], after))
-
-    def _owner(self, name: str | int) -> Any:
-        """The attention whose kernel was recorded under this name."""
-        name = self._known(name)
-        return next(
-            self._model.get_submodule(path.rpartition(".")[0])
-            for path, module in self._model.named_modules()
-            if isinstance(module, Kernel) and _site(path) == name
-        )
 
     def _visit(self, name: str | int, call: int) -> Visit:
         return _pick(self._known(name), self._at(name), call)
@@ -155,11 +162,6 @@ class Trace:
         return str(name)
 
 
-def _site(kernel: str) -> str:
-    """A kernel's path as its site's name: ``encoder.0.attention.f.kernel`` is the site ``encoder.0.attention``."""
-    return kernel.removesuffix("kernel").removesuffix(".").removesuffix(".f") or "attention"
-
-
 def _pick(name: str, visits: list[T], call: int) -> T:
     if not -len(visits) <= call < len(visits):
         raise InputError(
@@ -172,7 +174,7 @@ def _index(axis: str, chosen: Selection, size: int) -> list[int] | slice:
     """One, some or all positions of an axis, which stays."""
     if chosen is None or isinstance(chosen, slice):
         return slice(None) if chosen is None else chosen
-    chosen = [chosen] if isinstance(chosen, int) else list(chosen)
+    chosen = [index(i) for i in (chosen if isinstance(chosen, Sequence) else [chosen])]
     beyond = [i for i in chosen if not -size <= i < size]
     if beyond:
         raise InputError(f"{axis}={beyond[0]} is not there; there are {size}, counted from 0.")

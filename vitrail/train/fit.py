@@ -33,19 +33,23 @@ def fit(
     clip: float = 1.0,
 ) -> Iterator[Step]:
     """One update a batch; nothing happens between the steps but what the caller does there."""
-    model.train()
-    rates = [group["lr"] for group in optimizer.param_groups]
     for number, batch in enumerate(batches):
-        for group, rate in zip(optimizer.param_groups, rates, strict=True):
-            group["lr"] = rate * schedule(number)
+        model.train()
+        for group in optimizer.param_groups:
+            group["lr"] = group.setdefault("initial_lr", group["lr"]) * schedule(number)
         loss = objective(model, batch)
-        if not loss.isfinite():
-            raise InputError(
-                f"the loss is {loss.item()} at step {number}, whose update was not made; lower optim.lr, "
-                f"or look at the data."
-            )
+        _finite("loss", loss, number)
         optimizer.zero_grad()
         loss.backward()
         norm = nn.utils.clip_grad_norm_(model.parameters(), clip)
+        _finite("norm of the gradient", norm, number)
         optimizer.step()
         yield Step(number, loss.item(), optimizer.param_groups[0]["lr"], norm.item(), len(batch.labels))
+
+
+def _finite(what: str, value: Tensor, step: int) -> None:
+    if not value.isfinite():
+        raise InputError(
+            f"the {what} is {value.item()} at step {step}, whose update was not made; "
+            f"lower optim.lr, or look at the data."
+        )

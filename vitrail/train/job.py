@@ -45,12 +45,14 @@ class Job:
         pictures = sources[recipe.data.source]()
         self.train, self.test = pictures.split(recipe.data.test, recipe.data.seed)
         self.mean, self.std = self.train.statistics()
+        if "name" not in recipe.model:
+            raise InputError("the recipe names no model; set model.name, such as --model vit-pico/2.")
         fields = {"classes": len(pictures.names), **recipe.model}
+        self.model = build(fields.pop("name"), **fields)
         if fields["classes"] < len(pictures.names):
             raise InputError(
                 f"model.classes={fields['classes']} is too few for {len(pictures.names)} classes; leave it out."
             )
-        self.model = build(fields.pop("name", None), **fields)
         self.per_epoch = math.ceil(len(self.train) / recipe.train.batch)
         self.total = recipe.train.epochs * self.per_epoch
         self.started = time.monotonic()
@@ -107,7 +109,9 @@ class Job:
 
 def correct(model: Model, batch: Batch, size: int = 256) -> int:
     """How many pictures the model gives their label."""
+    training = model.training
     model.eval()
     with torch.inference_mode():
-        answers = torch.cat([model.logits(images).argmax(-1) for images in batch.images.split(size)])
+        answers = torch.cat([model(images, shortest=True).argmax(-1) for images in batch.images.split(size)])
+    model.train(training)
     return int((answers == batch.labels).sum())

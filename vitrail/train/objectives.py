@@ -9,9 +9,9 @@ from vitrail.train.fit import Objective
 
 
 def classify(smoothing: float = 0.0) -> Objective:
-    """-sum_c t_c log softmax(logits(x))_c, t = 1 - s at the class plus s / C everywhere (Szegedy et al. 2016)."""
+    """-sum_c t_c log softmax(model(x))_c, t = 1 - s at the class plus s / C everywhere (Szegedy et al. 2016)."""
 
     def objective(model: Model, batch: Batch) -> Tensor:
-        return F.cross_entropy(model.logits(batch.images), batch.labels, label_smoothing=smoothing)
+        return F.cross_entropy(model(batch.images, shortest=True), batch.labels, label_smoothing=smoothing)
 
     return objective

@@ -19,6 +19,7 @@ def save(model: Model, path: Pathlike, format: str = "vitrail", **about: Any) ->
     if format != "vitrail":
         raise unknown("format", format, ["vitrail"])
     folder = make_folder(Path(path))
+    model = getattr(model, "_orig_mod", model)  # of a compiled model
     with whole(folder / "model.safetensors") as aside:
         save_file({name: tensor.contiguous() for name, tensor in model.state_dict().items()}, aside)
     config = model.config.model_dump(mode="json")
@@ -44,8 +45,17 @@ def load(path: Pathlike) -> Model:
         raise InputError(
             f"{str(weights)!r} is damaged or not safetensors ({error}); take it from its source again."
         ) from None
-    try:
-        model.load_state_dict(tensors)
-    except RuntimeError as error:
-        raise InputError(f"{str(weights)!r} does not fit its config.json: {error}") from None
+    expected = model.state_dict()
+    wrong = sorted(expected.keys() ^ tensors.keys())
+    wrong += [name for name in expected.keys() & tensors.keys() if expected[name].shape != tensors[name].shape]
+    if wrong:
+        raise InputError(
+            f"{str(weights)!r} does not fit its config.json: {len(wrong)} tensors are missing, left over or of another "
+            f"shape, the first {wrong[0]!r}; take both from one run."
+        )
+    types = {tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()}
+    if len(types) == 1:
+        model.to(*types)
+    # Copied, not taken as they are: tensors from a file are not aligned as PyTorch's own, which moves the last bits.
+    model.load_state_dict(tensors)
     return model.eval()
