@@ -55,7 +55,7 @@ def load(path: Pathlike) -> Model:
         )
     types = {tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()}
     if len(types) == 1:
-        model.to(*types)
+        model.to(types.pop())
     # Copied, not taken as they are: tensors from a file are not aligned as PyTorch's own, which moves the last bits.
     model.load_state_dict(tensors)
     return model.eval()
