@@ -1,4 +1,4 @@
-"""Vitrail: train, look inside, shrink and serve Vision Transformers and the Transformer family.
+"""Vitrail: a toolkit for Vision Transformers and the Transformers behind them.
 
 The names here load what they need when first used, so that importing vitrail, and asking the command line for help, is
 quick and imports no torch.

@@ -9,7 +9,7 @@ def keep_memory() -> bool:
     """Have the C library keep the memory it is given back, for the life of the process; False where it cannot.
 
     glibc returns large blocks to the system and gets them again, page by page, at the next step: 20,000 to 37,000 page
-    faults in each training step of a small ViT on a CPU, and some 8 % of its time (bench/README.md).
+    faults in each training step of a small ViT on a CPU (bench/README.md).
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt

@@ -38,7 +38,7 @@ def top(
         bool, typer.Option("--version", is_eager=True, callback=_version, help="Print the version and stop.")
     ] = False,
 ) -> None:
-    """Train, look inside, shrink and serve Vision Transformers and the Transformer family."""
+    """A toolkit for Vision Transformers and the Transformers behind them."""
 
 
 def main() -> None:
