@@ -40,7 +40,7 @@ def test_digits_are_learned(tmp_path):
     assert result["tested"] == 360
     assert result["accuracy"] == result["correct"] / 360 >= 0.97
     assert "360 to test on" in ran.stderr
-    assert "epoch 60/60" in ran.stderr
+    assert "epoch 80/80" in ran.stderr
     assert (tmp_path / "run" / "labels.json").read_text().split() == json.dumps(list("0123456789"), indent=2).split()
     steps = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert [step["number"] for step in steps] == list(range(result["steps"]))
