@@ -17,6 +17,7 @@ LEVELS = [
     {"weights"},
     {"lens"},
     {"train"},
+    {"report", "serve"},
     {"cli"},
     {"__init__", "__main__"},
 ]

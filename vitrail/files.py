@@ -28,6 +28,7 @@ def whole(path: Path) -> Iterator[Path]:
         with aside.open("rb+") as file:
             os.fsync(file.fileno())
         aside.replace(path)
+        _sync_folder(path.parent)
     finally:
         aside.unlink(missing_ok=True)
 
@@ -46,3 +47,17 @@ def read_json(path: Path) -> Any:
         raise InputError(f"{str(path)!r} is not there; check the path.") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{str(path)!r} is not valid JSON: {error}.") from None
+
+
+def _sync_folder(folder: Path) -> None:
+    """Have the names in a folder on disk, where the system can."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        os.fsync(handle)
+    except OSError:
+        pass
+    finally:
+        os.close(handle)

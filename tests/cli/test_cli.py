@@ -16,7 +16,7 @@ def vitrail(*words, cwd=None):
 
 
 @pytest.mark.parametrize(
-    "words", [["--help"], ["train", "--help"], ["models", "--help"], ["recipes", "--help"], ["--version"], ["recipes"]]
+    "words", [["--help"], ["train", "--help"], ["models", "--help"], ["recipes", "--help"], ["evaluate", "--help"], ["predict", "--help"], ["--version"], ["recipes"]]
 )
 def test_help_imports_no_torch(words):
     script = (
@@ -24,7 +24,7 @@ def test_help_imports_no_torch(words):
         f"sys.argv = ['vitrail', *{words!r}]\n"
         "try:\n    runpy.run_module('vitrail', run_name='__main__')\n"
         "except SystemExit as done:\n    assert not done.code, done.code\n"
-        "heavy = {'torch', 'sklearn', 'numpy', 'scipy', 'pandas', 'matplotlib'} & set(sys.modules)\n"
+        "heavy = {'torch', 'sklearn', 'numpy', 'scipy', 'pandas', 'matplotlib', 'PIL', 'kornia', 'jinja2'} & set(sys.modules)\n"
         "print('heavy modules:', sorted(heavy), file=sys.stderr)\n"
     )
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
@@ -42,9 +42,13 @@ def test_digits_are_learned(tmp_path):
     assert "360 to test on" in ran.stderr
     assert "epoch 80/80" in ran.stderr
     assert (tmp_path / "run" / "labels.json").read_text().split() == json.dumps(list("0123456789"), indent=2).split()
-    steps = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    assert [step["number"] for step in steps] == list(range(result["steps"]))
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    steps = [line for line in lines if "wait" in line]
+    assert [step["step"] for step in steps] == list(range(1, result["steps"] + 1))
     assert steps[0]["loss"] > 2 > steps[-1]["loss"]
+    assert [line["epoch"] for line in lines if "accuracy" in line] == list(range(1, 81))
+    assert lines[-1]["accuracy"] == result["accuracy"]
+    assert (tmp_path / "run" / "report.html").read_text().count("<figure>") == 360 - result["correct"]
 
     # The accuracy again, from what was written and scikit-learn's own copy of the digits.
     import torch
@@ -54,7 +58,7 @@ def test_digits_are_learned(tmp_path):
     pixels, labels = load_digits(return_X_y=True)
     _, held, _, answers = train_test_split(pixels, labels, test_size=0.2, random_state=0, stratify=labels)
     about = json.loads((tmp_path / "run" / "config.json").read_text())
-    images = torch.from_numpy(held).float().reshape(-1, 1, 8, 8) / 16
+    images = (torch.from_numpy(held) * 255 / 16).round().float().reshape(-1, 1, 8, 8) / 255
     images = (images - about["normalise"]["mean"][0]) / about["normalise"]["std"][0]
     predicted = vt.load(tmp_path / "run")(images).argmax(-1).numpy()
     assert (predicted == answers).sum() == result["correct"]
@@ -88,7 +92,7 @@ def test_runs_are_not_overwritten(tmp_path):
     assert sorted(p.name for p in (tmp_path / "runs").iterdir()) == ["digits", "digits-2"]
     ran = vitrail("train", "--epochs", "1", "--out", "runs/digits", cwd=tmp_path)
     assert ran.returncode == 1
-    assert "'runs/digits' is there already, and is left alone" in ran.stderr
+    assert "'runs/digits' holds a run already, and is left alone" in ran.stderr
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "metrics.jsonl").write_text("precious")
     assert vitrail("train", "--epochs", "1", "--out", "mine", cwd=tmp_path).returncode == 1
@@ -109,7 +113,14 @@ def test_runs_are_not_overwritten(tmp_path):
         (["train", "--set", "optim.lr"], 1, "assigns nothing"),
         (["train", "--set", "data.source=digts"], 1, "data source 'digts' is not known; did you mean 'digits'?"),
         (["train", "--set", "model.classes=3"], 1, "model.classes=3 is too few for 10 classes"),
-        (["train", "--set", "model.channels=3"], 1, "channels"),
+        (["train", "--set", "data.path=here"], 1, "data.path has no meaning for them"),
+        (["train", "nowhere/photos"], 1, "'nowhere/photos' is not a folder, nor a recipe"),
+        (["train", "--set", "train.batch=3", "--set", "train.accumulate=4"], 1, "cannot be cut in 4 shares"),
+        (["train", "--set", "train.device=tpu"], 1, "train.device 'tpu' is not known"),
+        (["train", "--set", "data.source=pictures"], 1, "the recipe names no pictures"),
+        (["train", "fashion", "--data", "."], 1, "dataset-fashion-mnist"),
+        (["evaluate", "nowhere"], 1, "'nowhere' is not a run directory"),
+        (["predict", "nowhere", "x.png"], 1, "'nowhere' is not a run directory"),
         (["train", "--set", "model.classes=ten"], 1, "classes='ten' does not fit"),
         (["train", "--set", "data.test=0.001"], 1, "a share of 0.001 of 1797 pictures cannot hold one of each"),
         (["train", "--seed", "99999999999999999999"], 1, "train.seed=99999999999999999999 does not fit"),

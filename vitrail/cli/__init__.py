@@ -10,7 +10,9 @@ import typer
 
 import vitrail
 from vitrail.cli.console import say
+from vitrail.cli.evaluate import evaluate
 from vitrail.cli.models import models
+from vitrail.cli.predict import predict
 from vitrail.cli.recipes import recipes
 from vitrail.cli.train import train
 from vitrail.errors import InputError
@@ -22,7 +24,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verb in (train, models, recipes):
+for verb in (train, evaluate, predict, models, recipes):
     app.command()(verb)
 
 
@@ -48,6 +50,9 @@ def main() -> None:
     except InputError as error:
         say(f"vitrail: {error}")
         sys.exit(1)
+    except KeyboardInterrupt:
+        say("vitrail: stopped.")
+        sys.exit(130)
     except OSError as error:  # a full disk, a folder that went away
         say(f"vitrail: {error.filename or 'a file'} could not be read or written: {error.strerror}.")
         sys.exit(1)

@@ -1,6 +1,8 @@
 """``vitrail train``."""
 
-from collections.abc import Iterator
+import shlex
+import signal
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -8,16 +10,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vitrail.cli.console import Json, messages, print_json, results, say
-from vitrail.errors import InputError
-from vitrail.recipe import read_recipe
+from vitrail.cli.plan import plan
+from vitrail.cli.progress import counted, shown
+from vitrail.recipe import Recipe, read_recipe
 
 if TYPE_CHECKING:
-    from vitrail.train import Job, Step
+    from vitrail.train import Result
+
+INTERRUPTED = 130  # the exit status of a program that Ctrl-C ended
 
 
 def train(
-    what: Annotated[str, typer.Argument(help="A built-in recipe (see `vitrail recipes`) or a recipe.toml.")] = "digits",
+    what: Annotated[
+        str, typer.Argument(help="A folder of pictures, a recipe.toml, or a built-in recipe (see `vitrail recipes`).")
+    ] = "digits",
     out: Annotated[Path | None, typer.Option(help="Where the run goes; runs/NAME unless given.", metavar="RUN")] = None,
+    data: Annotated[str | None, typer.Option(help="Where the pictures of a recipe are.", metavar="PATH")] = None,
     model: Annotated[str | None, typer.Option(help="A model's name, instead of the recipe's.", metavar="NAME")] = None,
     epochs: Annotated[int | None, typer.Option(help="How often every picture is seen.", min=1, metavar="N")] = None,
     batch: Annotated[int | None, typer.Option(help="Pictures in one step.", min=1, metavar="N")] = None,
@@ -26,96 +34,108 @@ def train(
         list[str] | None,
         typer.Option("--set", help="Set a field of the recipe; may be repeated.", metavar="FIELD=VALUE"),
     ] = None,
+    processes: Annotated[int, typer.Option(help="How many processes train together.", min=1, metavar="N")] = 1,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run, if it was begun.")] = False,
     as_json: Json = False,
 ) -> None:
     """Train a model from scratch, and measure it on pictures it has not seen."""
     short = {"epochs": epochs, "batch": batch, "seed": seed}
-    chosen = {"train": {key: value for key, value in short.items() if value is not None}}
-    recipe = read_recipe(what, assignments or (), **chosen, **({"model": {"name": model}} if model else {}))
-    folder = _free(out, Path(what).stem)
+    chosen: dict[str, dict[str, Any]] = {"train": {key: value for key, value in short.items() if value is not None}}
+    chosen |= {"model": {"name": model}} if model else {}
+    chosen |= {"data": {"path": data}} if data else {}
+    recipe = read_recipe(what, assignments or (), **chosen)
+    folder = _folder(out, Path(what).resolve().stem, resume=resume)
 
     with messages().status("Starting ..."):
-        from vitrail.machine import keep_memory
-        from vitrail.train import Job
+        from vitrail.train import launch, launched
+        from vitrail.train.begin import check_free
 
-        keep_memory()
-        job = Job(recipe, folder)
-    say(_plan(job))
-    for _ in _shown(job):
-        pass
-    result = job.finish()
+        check_free(folder, resume=resume)
+        if processes > 1 and not launched():
+            sys.exit(launch(processes, [*_again(folder), *["--resume"] * resume]))
+    result = _run(recipe, folder, resume=resume)
+    if result is None:
+        return
     if as_json:
         print_json(asdict(result))
         return
-    answer = f"test accuracy {result.accuracy:.2%} ({result.correct} of {result.tested}), run in {result.run}"
+    answer = f"test accuracy {result.accuracy:.2%} ({result.correct:,} of {result.tested:,}), run in {result.run}"
     results().print(answer, markup=False)
+    say(f"report: {Path(result.run) / 'report.html'}")
 
 
-def _free(out: Path | None, name: str) -> Path:
-    """The folder asked for, if it is new or empty; else the first of runs/name, runs/name-2, ... that is not there."""
+def _run(recipe: Recipe, folder: Path, *, resume: bool) -> "Result | None":
+    """Train in this process, alone or as one of several; the result, in the first of them."""
+    from vitrail.machine import die_with_parent, keep_memory
+    from vitrail.report import write_report
+    from vitrail.train import Interrupted, Job, prepare, world
+    from vitrail.train.begin import begun
+
+    keep_memory()
+    die_with_parent()
+    command = f"vitrail {shlex.join(sys.argv[1:])}"
+    with world(recipe.train.device) as here:
+        prepared = prepare(recipe, counted if here.first else lambda _, items, __: items)
+        with begun(prepared, folder, here, resume=resume, command=command):
+            job = Job(prepared, folder, here)
+            went_on = job.resume() if resume else 0
+            seconds = job.estimate() if job.step < job.total else 0.0
+            if here.first:
+                say(plan(prepared, job, seconds))
+                say(f"going on after step {went_on:,} of {job.total:,}") if went_on else None
+            try:
+                shown(job, job.steps(_asked_to_stop()))
+            except Interrupted as stopped:
+                if here.first:
+                    say(f"vitrail: {stopped}; go on with:\n  {_with_resume(command)}")
+                sys.exit(INTERRUPTED)
+            result, scores, logits = job.finish()
+            if not here.first:
+                return None
+            write_report(folder, prepared.parts.test, scores, logits)
+            return result
+
+
+class _Stop:
+    """Whether the system, or someone at the keyboard, asked this process to end. A second time ends it at once."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        for name in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(name, self._ask)
+
+    def _ask(self, number: int, _: Any) -> None:
+        if self.asked and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.asked = True
+
+    def __call__(self) -> bool:
+        return self.asked
+
+
+def _asked_to_stop() -> _Stop:
+    return _Stop()
+
+
+def _folder(out: Path | None, name: str, *, resume: bool) -> Path:
+    """The folder asked for; else the last of runs/name, runs/name-2, ... to go on with, or the first that is free."""
     if out is not None:
-        if out.is_file() or (out.is_dir() and any(out.iterdir())):
-            raise InputError(f"{str(out)!r} is there already, and is left alone; choose another --out, or remove it.")
         return out
-    tries = (Path("runs") / (name if n == 1 else f"{name}-{n}") for n in range(1, 10**6))
-    return next(folder for folder in tries if not folder.exists())
+    tries = [Path("runs") / (name if number == 1 else f"{name}-{number}") for number in range(1, 10_000)]
+    free = next((place for place, folder in enumerate(tries) if not folder.exists()), 0)
+    return tries[max(0, free - 1)] if resume else tries[free]
 
 
-def _plan(job: "Job") -> str:
-    channels, *size = job.train.images.shape[1:]
-    recipe = job.recipe
-    return (
-        f"data    {recipe.data.source}: {len(job.train):,} pictures to train on, {len(job.test):,} to test on, "
-        f"{len(job.train.names)} classes, {size[0]} x {size[1]} pixels, {channels} channel{'s' * (channels > 1)}\n"
-        f"model   {recipe.model['name']}: {job.parameters:,} parameters\n"
-        f"train   {recipe.train.epochs} epochs of {job.per_epoch} steps, batch {recipe.train.batch}, "
-        f"learning rate {recipe.optim.lr:g}, seed {recipe.train.seed}\n"
-        f"run     {job.out}"
-    )
+def _again(folder: Path) -> list[str]:
+    """The arguments of this command, for a process among several."""
+    arguments, skipped = [], False
+    for argument in sys.argv[1:]:
+        if skipped or argument in ("--processes", "--out"):
+            skipped = not skipped
+        elif not argument.startswith(("--processes=", "--out=")) and argument != "--resume":
+            arguments.append(argument)
+    return [*arguments, "--out", str(folder)]
 
 
-def _shown(job: "Job") -> Iterator["Step"]:
-    """The steps, with a bar that moves on a terminal and a line now and then elsewhere."""
-    console = messages()
-    return _bar(job, console) if console.is_terminal else _lines(job)
-
-
-def _bar(job: "Job", console: Any) -> Iterator["Step"]:
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    columns = (
-        TextColumn("epoch {task.fields[epoch]}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("loss {task.fields[loss]:.3f}  {task.fields[speed]:,.0f} pictures/s"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console) as progress:
-        task = progress.add_task("", total=job.total, epoch=1, loss=float("nan"), speed=0)
-        for step in job.steps():
-            epoch = step.number // job.per_epoch + 1
-            speed = (progress.tasks[0].speed or 0) * job.recipe.train.batch
-            progress.update(task, advance=1, epoch=epoch, loss=step.loss, speed=speed)
-            yield step
-
-
-def _lines(job: "Job") -> Iterator["Step"]:
-    every = max(1, job.recipe.train.epochs // 10)
-    losses: list[float] = []
-    for step in job.steps():
-        losses.append(step.loss)
-        epoch, rest = divmod(step.number + 1, job.per_epoch)
-        if not rest:
-            if epoch % every == 0 or epoch == job.recipe.train.epochs:
-                say(f"epoch {epoch}/{job.recipe.train.epochs}  loss {sum(losses) / len(losses):.3f}")
-            losses.clear()
-        yield step
+def _with_resume(command: str) -> str:
+    return command if "--resume" in command.split() else f"{command} --resume"

@@ -1,8 +1,10 @@
-"""Labelled pictures that fit in memory."""
+"""Labelled pictures, decoded once and kept in memory, or in a file that the system maps into it."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import torch
+import torch.nn.functional as F
 from sklearn.model_selection import train_test_split
 from torch import Tensor
 
@@ -11,37 +13,92 @@ from vitrail.errors import InputError
 
 @dataclass(frozen=True, eq=False)
 class Pictures:
-    """Pictures (m c H W) with values in 0..1, their labels (m), and the names the labels stand for."""
+    """Some of a store of pictures: their rows in it, their labels, what the labels stand for, where each came from.
 
-    images: Tensor
+    The store (m c H W) holds bytes, and is shared, not copied, by what is chosen from it.
+    """
+
+    store: Tensor
+    rows: Tensor
     labels: Tensor
     names: tuple[str, ...]
+    files: Sequence[str]
+
+    @classmethod
+    def of(cls, images: Tensor, labels: Tensor, names: Sequence[str], prefix: str) -> "Pictures":
+        """All of a store."""
+        files = [f"{prefix} {number}" for number in range(len(labels))]
+        return cls(images, torch.arange(len(labels)), labels, tuple(names), files)
 
     def __len__(self) -> int:
-        return len(self.labels)
+        return len(self.rows)
 
     def __getitem__(self, index: Tensor) -> "Pictures":
-        return Pictures(self.images[index], self.labels[index], self.names)
+        files = [self.files[place] for place in index.tolist()]
+        return Pictures(self.store, self.rows[index], self.labels[index], self.names, files)
+
+    @property
+    def images(self) -> Tensor:
+        """All of them, (m c H W)."""
+        return self.store[self.rows]
 
     def split(self, share: float, seed: int) -> tuple["Pictures", "Pictures"]:
         """The pictures without a share of each class, and that share; the same ones for the same seed."""
-        counts = torch.bincount(self.labels, minlength=len(self.names))
+        total, counts = len(self), torch.bincount(self.labels, minlength=len(self.names))
         if counts.min() < 2:  # noqa: PLR2004
             name = self.names[int(counts.argmin())]
             raise InputError(
                 f"class {name!r} has {int(counts.min())} pictures, and needs one to train and one to test on."
             )
-        if not len(self.names) <= round(share * len(self)) <= len(self) - len(self.names):
+        if not len(self.names) <= round(share * total) <= total - len(self.names):
             raise InputError(
-                f"a share of {share} of {len(self)} pictures cannot hold one of each of {len(self.names)} classes and "
+                f"a share of {share} of {total} pictures cannot hold one of each of {len(self.names)} classes and "
                 f"leave one; choose another data.test."
             )
         kept, held = train_test_split(
-            range(len(self)), test_size=share, random_state=seed, stratify=self.labels.numpy(), shuffle=True
+            range(total), test_size=share, random_state=seed, stratify=self.labels.numpy(), shuffle=True
         )
         return self[torch.tensor(kept)], self[torch.tensor(held)]
 
-    def statistics(self) -> tuple[Tensor, Tensor]:
-        """Mean and standard deviation of each channel, (c 1 1)."""
-        mean, std = (f((0, 2, 3), keepdim=True)[0] for f in (self.images.mean, self.images.std))
-        return mean, std.clamp(min=1e-3)
+    def fitted(self, size: tuple[int, int], channels: int) -> "Pictures":
+        """The same pictures at another size, or with other channels."""
+        if (self.store.shape[1], *self.store.shape[2:]) == (channels, *size):
+            return self
+
+        def fit(images: Tensor) -> Tensor:
+            resized = F.interpolate(images.float(), size, mode="bilinear", antialias=True)
+            if channels != images.shape[1]:
+                resized = resized.mean(1, keepdim=True).expand(-1, channels, -1, -1)
+            return resized.round().clamp(0, 255).to(torch.uint8)
+
+        store = torch.cat([fit(self.store[rows]) for rows in self.rows.split(1024)])
+        return replace(self, store=store, rows=torch.arange(len(self)))
+
+    def statistics(self) -> "Normalise":
+        """Mean and standard deviation of each channel, of values from 0 to 1."""
+        channels, count = self.store.shape[1], len(self) * self.store[0, 0].numel()
+        first, second = torch.zeros(2, channels, dtype=torch.float64)
+        for rows in self.rows.split(1024):
+            values = self.store[rows].double() / 255
+            first += values.sum((0, 2, 3))
+            second += values.square().sum((0, 2, 3))
+        mean = first / count
+        std = (second / count - mean.square()).clamp(min=0).sqrt().clamp(min=1e-3)
+        return Normalise(tuple(mean.tolist()), tuple(std.tolist()))
+
+
+@dataclass(frozen=True)
+class Normalise:
+    """(x - mean) / std, channel by channel: from pictures with values from 0 to 1 to what a model takes."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    def __call__(self, images: Tensor) -> Tensor:
+        mean, std = (torch.tensor(values, device=images.device).view(-1, 1, 1) for values in (self.mean, self.std))
+        return (images - mean) / std
+
+
+def unit(images: Tensor) -> Tensor:
+    """Bytes to numbers from 0 to 1."""
+    return images.float() / 255

@@ -1,8 +1,33 @@
 """Training."""
 
-from vitrail.train.fit import Step, fit
-from vitrail.train.job import Job, Result
+from vitrail.train.distributed import World, launch, launched, world
+from vitrail.train.fit import NotFinite, Step, fit
+from vitrail.train.job import Interrupted, Job, Measured, Result
+from vitrail.train.measure import Scores, answers, scores
 from vitrail.train.objectives import classify
-from vitrail.train.optim import adamw, warmup_cosine
+from vitrail.train.optim import Muon, adamw, muon, warmup_cosine
+from vitrail.train.prepare import Prepared, prepare
 
-__all__ = ["Job", "Result", "Step", "adamw", "classify", "fit", "warmup_cosine"]
+__all__ = [
+    "Interrupted",
+    "Job",
+    "Measured",
+    "Muon",
+    "NotFinite",
+    "Prepared",
+    "Result",
+    "Scores",
+    "Step",
+    "World",
+    "adamw",
+    "answers",
+    "classify",
+    "fit",
+    "launch",
+    "launched",
+    "muon",
+    "prepare",
+    "scores",
+    "warmup_cosine",
+    "world",
+]

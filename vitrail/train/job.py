@@ -1,24 +1,41 @@
 """A whole training: from a recipe to a run directory."""
 
-import json
-import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from copy import deepcopy
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel
 
-from vitrail.data import Batch, batches, sources
+from vitrail.data import Batches, augmenter
 from vitrail.errors import InputError
-from vitrail.families import Model, build
-from vitrail.files import make_folder, write_json
-from vitrail.recipe import Recipe
-from vitrail.train.fit import Step, fit
+from vitrail.families import Model, families, family_of
+from vitrail.files import write_json
+from vitrail.train.checkpoint import Checkpoints, unpack
+from vitrail.train.distributed import World
+from vitrail.train.fit import NotFinite, Optimizer, Precision, Step, fit
+from vitrail.train.log import Log
+from vitrail.train.measure import Scores, answers, scores
 from vitrail.train.objectives import classify
-from vitrail.train.optim import adamw, warmup_cosine
+from vitrail.train.optim import adamw, muon, warmup_cosine
+from vitrail.train.prepare import Prepared
 from vitrail.weights import save
+
+Tensors = tuple[Tensor, ...] | list[Tensor]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What the model is worth after so many steps and epochs."""
+
+    step: int
+    epoch: int
+    accuracy: float
+    loss: float
 
 
 @dataclass(frozen=True)
@@ -32,86 +49,222 @@ class Result:
     epochs: int
     steps: int
     seconds: float
+    waited: float  # share of the seconds that the model waited for data
     run: str
 
 
-class Job:
-    """A training ready to start. ``steps`` trains, ``finish`` measures on the pictures set aside and writes the run."""
+class Interrupted(InputError):  # noqa: N818
+    """The run was asked to stop, and has saved what it needs to go on."""
 
-    def __init__(self, recipe: Recipe, out: Path) -> None:
-        self.recipe, self.out = recipe, out
-        torch.manual_seed(recipe.train.seed)
-        self.generator = torch.Generator().manual_seed(recipe.train.seed)
-        pictures = sources[recipe.data.source]()
-        self.train, self.test = pictures.split(recipe.data.test, recipe.data.seed)
-        self.mean, self.std = self.train.statistics()
-        if "name" not in recipe.model:
-            raise InputError("the recipe names no model; set model.name, such as --model vit-pico/2.")
-        fields = {"classes": len(pictures.names), **recipe.model}
-        self.model = build(fields.pop("name"), **fields)
-        if fields["classes"] < len(pictures.names):
-            raise InputError(
-                f"model.classes={fields['classes']} is too few for {len(pictures.names)} classes; leave it out."
-            )
-        self.per_epoch = math.ceil(len(self.train) / recipe.train.batch)
-        self.total = recipe.train.epochs * self.per_epoch
-        self.started = time.monotonic()
-        first = Batch(self.normalise(self.train.images[:1]), self.train.labels[:1])
-        correct(self.model, first)  # a model that does not fit the pictures says so before anything is written
-        make_folder(out)
+
+class Job:
+    """A training ready to start, or to go on. ``steps`` trains, ``finish`` measures and writes the run."""
+
+    def __init__(self, prepared: Prepared, out: Path, world: World) -> None:
+        self.recipe, self.parts, self.out, self.world = prepared.recipe, prepared.parts, out, world
+        train = self.recipe.train
+        torch.manual_seed(train.seed)
+        self.model: Model = families[family_of(prepared.config)](prepared.config)
+        self.model.to(world.device)
+        self.normalise = self.parts.train.statistics()
+        self.batches = self._batches(prepared.config)
+        self.optimizer = self._optimizer()
+        self.precision = Precision(train.precision, world.device.type)
+        self.average = _average(self.model, train.ema) if train.ema else None
+        self.checkpoints = Checkpoints(out)
+        self.step, self.seconds, self.waited = 0, 0.0, 0.0
+        self.first = 0  # the step that this process started with
+
+    @property
+    def total(self) -> int:
+        """Steps in all."""
+        return len(self.batches)
 
     @property
     def parameters(self) -> int:
         """How many numbers are learned."""
         return sum(p.numel() for p in self.model.parameters())
 
-    def steps(self) -> Iterator[Step]:
-        """Train, one update at a time; each goes into metrics.jsonl."""
-        o = self.recipe.optim
-        optimizer = adamw(self.model, o.lr, o.decay, (o.beta1, o.beta2))
-        schedule = warmup_cosine(self.total, round(o.warmup * self.total))
-        objective = classify(self.recipe.train.smoothing)
-        with (self.out / "metrics.jsonl").open("w", encoding="utf-8") as metrics:
-            for step in fit(self.model, objective, self.batches(), optimizer, schedule, clip=o.clip):
-                print(json.dumps(asdict(step)), file=metrics)
+    @property
+    def trained(self) -> Model:
+        """The model that is measured and kept: the running average, if there is one."""
+        return self.average.module if self.average is not None else self.model  # type: ignore[return-value]
+
+    def estimate(self) -> float:
+        """About how many seconds a step takes, tried on a copy."""
+        model, objective = deepcopy(self.model).train(), classify(self.recipe.train.smoothing)
+        times = []
+        for _ in range(3):
+            began = time.perf_counter()
+            for batch in next(self.batches.starting(0)):
+                with self.precision.forward():
+                    objective(model, batch).backward()
+            times.append(time.perf_counter() - began)
+        return min(times)
+
+    def resume(self) -> int:
+        """Go on from the newest complete checkpoint; the step it stands at."""
+        found = self.world.same(self.checkpoints.newest() if self.world.first else None)
+        if found is not None:
+            step, data = found
+            self._restore(unpack(data))
+            self.step = self.first = step
+        return self.step
+
+    def steps(self, stop: Callable[[], bool] = lambda: False) -> Iterator[Step | Measured]:
+        """Train, one update at a time; each goes into metrics.jsonl, and so does each measurement."""
+        train, saved = self.recipe.train, time.monotonic()
+        with Log(self.out, self.step, on=self.world.first, board=train.tensorboard) as log:
+            for step in self._updates():
+                self._took(step)
+                log(step)
                 yield step
+                epoch, rest = divmod(self.step, self.batches.per_epoch)
+                if rest == 0 and (epoch % train.evaluate == 0 or self.step == self.total):
+                    measured = self.measure(epoch)
+                    log(measured)
+                    yield measured
+                if self.world.any(stop()):
+                    self._save(log)
+                    raise Interrupted(f"stopped after step {self.step:,} of {self.total:,}, and saved")
+                if self.step == self.total or time.monotonic() - saved >= train.checkpoint:
+                    self._save(log)
+                    saved = time.monotonic()
 
-    def batches(self) -> Iterator[Batch]:
-        """Every epoch's batches, normalised."""
-        for _ in range(self.recipe.train.epochs):
-            for batch in batches(self.train, self.recipe.train.batch, self.generator):
-                yield Batch(self.normalise(batch.images), batch.labels)
+    def _updates(self) -> Iterator[Step]:
+        train, optim = self.recipe.train, self.recipe.optim
+        updates = fit(
+            self.world.wrap(self.model),
+            classify(train.smoothing),
+            self.batches.starting(self.step),
+            self.optimizer,
+            warmup_cosine(self.total, round(optim.warmup * self.total)),
+            clip=optim.clip,
+            start=self.step,
+            precision=self.precision,
+        )
+        try:
+            yield from updates
+        except NotFinite as error:
+            epoch, batch = divmod(error.step - 1, self.batches.per_epoch)
+            where = f" (epoch {epoch + 1}, batch {batch + 1} of {self.batches.per_epoch})"
+            raise NotFinite(error.what, error.value, error.step, where) from None
 
-    def normalise(self, images: Tensor) -> Tensor:
-        """(x - mean) / std of the training pictures, channel by channel."""
-        return (images - self.mean) / self.std
+    def measure(self, epoch: int) -> Measured:
+        """What the model is worth now."""
+        logits = answers(self.trained, self.parts.test, self.normalise, self.world)
+        labels = self.parts.test.labels
+        return Measured(
+            self.step,
+            epoch,
+            (logits.argmax(1) == labels).double().mean().item(),
+            nn.functional.cross_entropy(logits.double(), labels).item(),
+        )
 
-    def finish(self) -> Result:
-        """Test, and write the run directory."""
-        right = correct(self.model, Batch(self.normalise(self.test.images), self.test.labels))
-        normalise = {"mean": self.mean.flatten().tolist(), "std": self.std.flatten().tolist()}
+    def finish(self) -> tuple[Result, Scores, Tensor]:
+        """Test, and write the model into the run directory: the result, the scores, and the logits they come from."""
+        logits = answers(self.trained, self.parts.test, self.normalise, self.world)
+        measured = scores(logits[:, : len(self.parts.test.names)], self.parts.test.labels, self.parts.test.names)
         result = Result(
-            accuracy=right / len(self.test),
-            correct=right,
-            tested=len(self.test),
+            accuracy=measured.accuracy,
+            correct=measured.correct,
+            tested=measured.tested,
             parameters=self.parameters,
             epochs=self.recipe.train.epochs,
             steps=self.total,
-            seconds=round(time.monotonic() - self.started, 1),
+            seconds=round(self.seconds, 1),
+            waited=round(self.waited / max(self.seconds, 1e-9), 4),
             run=str(self.out),
         )
-        save(
-            self.model, self.out, recipe=self.recipe.model_dump(mode="json"), normalise=normalise, result=asdict(result)
+        if self.world.first:
+            write_json(self.out / "labels.json", list(self.parts.train.names))
+            write_json(self.out / "scores.json", asdict(measured))
+            save(
+                self.trained,
+                self.out,
+                recipe=self.recipe.model_dump(mode="json"),
+                normalise=asdict(self.normalise),
+                result=asdict(result),
+            )
+        return result, measured, logits
+
+    def _took(self, step: Step) -> None:
+        """What follows an update."""
+        self.step = step.step
+        self.seconds += step.seconds
+        self.waited += step.wait
+        self.world.share(self.model.buffers())
+        if self.average is not None:
+            self.average.update_parameters(self.model)
+
+    def _save(self, log: Log) -> None:
+        if not self.world.first:
+            return
+        log.sync()
+        state = {
+            "model": self.model.state_dict(),
+            "average": self.average.state_dict() if self.average is not None else {},
+            "optimizer": self.optimizer.state_dict(),
+            "scaler": self.precision.scaler.state_dict(),
+            "seconds": self.seconds,
+            "waited": self.waited,
+        }
+        try:
+            self.checkpoints.save(self.step, state)
+        except OSError as error:
+            raise InputError(
+                f"the checkpoint at step {self.step} could not be written: {error.strerror}; the ones before it are "
+                f"whole. Mend that, then go on with the same command and --resume."
+            ) from None
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        self.model.load_state_dict(state["model"])
+        if self.average is not None:
+            self.average.load_state_dict(state["average"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.precision.scaler.load_state_dict(state["scaler"])
+        self.seconds, self.waited = state["seconds"], state["waited"]
+
+    def _optimizer(self) -> Optimizer:
+        o = self.recipe.optim
+        if o.name == "muon":
+            return muon(self.model, o.lr, o.decay, (o.beta1, o.beta2), blocks=o.muon)
+        return adamw(self.model, o.lr, o.decay, (o.beta1, o.beta2))
+
+    def _batches(self, config: Any) -> Batches:
+        train, world = self.recipe.train, self.world
+        shares = world.size * train.accumulate
+        per_epoch = -(-len(self.parts.train) // train.batch)
+        if len(self.parts.train) // per_epoch < shares:
+            raise InputError(
+                f"batches of {len(self.parts.train) // per_epoch} pictures cannot be cut in {shares} shares "
+                f"({world.size} processes, train.accumulate={train.accumulate}); choose a larger train.batch."
+            )
+        mine = range(world.rank * train.accumulate, (world.rank + 1) * train.accumulate)
+        change = augmenter(self.recipe.augment, config.size, config.channels, config.classes)
+        return Batches(
+            self.parts.train,
+            train.batch,
+            train.epochs,
+            train.seed,
+            shares,
+            mine,
+            change,
+            self.normalise,
+            world.device,
         )
-        write_json(self.out / "labels.json", list(self.train.names))
-        return result
 
 
-def correct(model: Model, batch: Batch, size: int = 256) -> int:
-    """How many pictures the model gives their label."""
-    training = model.training
-    model.eval()
-    with torch.inference_mode():
-        answers = torch.cat([model(images, shortest=True).argmax(-1) for images in batch.images.split(size)])
-    model.train(training)
-    return int((answers == batch.labels).sum())
+def _average(model: Model, decay: float) -> AveragedModel:
+    """A <- d A + (1 - d) W with d = min(decay, (1 + t) / (10 + t)), so that what it began with is soon forgotten."""
+
+    @torch.no_grad()
+    def blend(averages: Tensors, weights: Tensors, count: Tensor | int) -> None:
+        share = min(decay, (1 + int(count)) / (10 + int(count)))
+        for average, weight in zip(averages, weights, strict=True):
+            if average.is_floating_point():
+                average.lerp_(weight, 1 - share)
+            else:  # a count
+                average.copy_(weight)
+
+    return AveragedModel(model, multi_avg_fn=blend, use_buffers=True)

@@ -1,0 +1,103 @@
+"""What is random in training follows from the seed, the step and the share, whoever draws it."""
+
+import numpy as np
+import pytest
+import torch
+
+from vitrail.data import Batches, Normalise, Pictures, augmenter
+from vitrail.recipe import Augment
+
+MANY = Augment(flip=0.5, shift=0.2, rotate=10.0, zoom=0.1, crop=0.3, colour=0.2, erase=0.3, mixup=0.5, cutmix=0.5)
+
+
+def pictures(count=53):
+    images = torch.arange(count, dtype=torch.uint8)[:, None, None, None].expand(-1, 3, 8, 8)
+    return Pictures.of(images.contiguous(), torch.arange(count) % 5, "abcde", "picture")
+
+
+def batches(shares=1, mine=None, *, size=10, epochs=3, seed=7, augment=Augment(), what=None):  # noqa: B008
+    mine = range(shares) if mine is None else mine
+    change = augmenter(augment, (8, 8), 3, 5)
+    plain = Normalise((0.0,) * 3, (1.0,) * 3)
+    return Batches(what or pictures(), size, epochs, seed, shares, mine, change, plain, torch.device("cpu"))
+
+
+def test_an_epoch_is_every_picture_once():
+    every = batches()
+    assert (every.per_epoch, len(every)) == (6, 18)
+    seen = [torch.cat([b.images[:, 0, 0, 0] for b in update]) for update in every.starting(0)]
+    epochs = [torch.cat(seen[start : start + 6]) * 255 for start in (0, 6, 12)]
+    for epoch in epochs:
+        assert sorted(epoch.round().int().tolist()) == list(range(53))
+    assert not torch.equal(epochs[0], epochs[1])
+    assert {len(update) for update in seen} == {8, 9}  # as even as can be
+
+
+@pytest.mark.parametrize("step", [1, 5, 6, 13])
+def test_any_step_can_be_started_from(step):
+    """The same batches, changed in the same way, as if all before had been drawn."""
+    whole = [list(update) for update in batches(2, augment=MANY).starting(0)][step:]
+    later = [list(update) for update in batches(2, augment=MANY).starting(step)]
+    assert len(whole) == len(later)
+    for one, other in zip(whole, later, strict=True):
+        for a, b in zip(one, other, strict=True):
+            assert torch.equal(a.images, b.images)
+            assert torch.equal(a.labels, b.labels)
+
+
+def test_processes_together_draw_what_one_would():
+    alone = [list(update) for update in batches(4, augment=MANY).starting(3)]
+    first = [list(update) for update in batches(4, range(2), augment=MANY).starting(3)]
+    second = [list(update) for update in batches(4, range(2, 4), augment=MANY).starting(3)]
+    for whole, a, b in zip(alone, first, second, strict=True):
+        assert [batch.last for batch in (*a, *b)] == [False, True, False, True]
+        assert sum(batch.weight for batch in (*a, *b)) == pytest.approx(1)
+        for one, other in zip(whole, (*a, *b), strict=True):
+            assert torch.equal(one.images, other.images)
+
+
+@pytest.mark.parametrize("kind", ["mixup", "cutmix"])
+def test_labels_are_mixed_as_the_pictures_are(kind):
+    """Pictures of one value each: the mean of a mixture is the mean of the values, by the shares that its label says."""
+    values = torch.arange(5.0)[:, None, None, None].expand(5, 3, 16, 16).contiguous() / 5
+    augment = augmenter(Augment(**{kind: 1.0}), (16, 16), 3, 5)
+    moved = 0
+    for _ in range(20):
+        images, shares = augment(values, torch.arange(5))
+        torch.testing.assert_close(shares.sum(1), torch.ones(5))
+        torch.testing.assert_close(images.mean((1, 2, 3)), shares @ (torch.arange(5.0) / 5), atol=1e-5, rtol=0)
+        moved += int((shares.max(1).values < 0.99).sum())
+    assert moved > 20
+
+
+def test_flips_are_flips_and_half_of_them():
+    images = torch.rand(400, 1, 6, 6)
+    changed, _ = augmenter(Augment(flip=0.5), (6, 6), 1, 5)(images, torch.zeros(400).long())
+    same = (changed == images).flatten(1).all(1)
+    mirrored = (changed == images.flip(-1)).flatten(1).all(1)
+    assert (same ^ mirrored).all()
+    assert 150 < same.sum() < 250
+
+
+def test_shifts_move_by_whole_pixels_within_their_room():
+    images = torch.zeros(60, 1, 10, 10)
+    images[:, :, 5, 5] = 1
+    changed, _ = augmenter(Augment(shift=0.2), (10, 10), 1, 5)(images, torch.zeros(60).long())
+    places = changed.flatten(1).argmax(1)
+    assert (changed.flatten(1).sum(1) == 1).all()
+    assert ((places // 10 - 5).abs() <= 2).all()
+    assert ((places % 10 - 5).abs() <= 2).all()
+    assert len(places.unique()) > 10
+
+
+def test_nothing_is_changed_unless_asked_for():
+    images, labels = torch.rand(7, 3, 8, 8), torch.arange(7) % 5
+    changed, same = augmenter(Augment(), (8, 8), 3, 5)(images, labels)
+    assert torch.equal(changed, images)
+    assert torch.equal(same, labels)
+
+
+def test_orders_of_neighbouring_seeds_have_nothing_in_common():
+    orders = [batches(seed=seed).order(epoch) for seed in range(4) for epoch in range(4)]
+    agreements = [np.mean(a == b) for number, a in enumerate(orders) for b in orders[:number]]
+    assert np.mean(agreements) < 0.04

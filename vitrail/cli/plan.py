@@ -1,0 +1,77 @@
+"""What was found and what will be done, said before a training begins."""
+
+from typing import TYPE_CHECKING
+
+from vitrail.cli.progress import span
+
+if TYPE_CHECKING:
+    from vitrail.data import Parts
+    from vitrail.train import Job, Prepared
+
+NAMED = 10  # classes, or files set aside, that are named one by one
+
+
+def plan(prepared: "Prepared", job: "Job", seconds: float) -> str:
+    """The data, the model, the training, and what was chosen for it."""
+    recipe, parts = prepared.recipe, prepared.parts
+    o, t, c = recipe.optim, recipe.train, prepared.config
+    rates = f"Muon {o.muon:g} and AdamW {o.lr:g}" if o.name == "muon" else f"AdamW {o.lr:g}"
+    changes = [f"{name} {value:g}" for name, value in recipe.augment.model_dump().items() if value]
+    extras = [
+        f"decay {o.decay:g}",
+        f"smoothing {t.smoothing:g}" * bool(t.smoothing),
+        f"average {t.ema:g}" * bool(t.ema),
+        f"{t.accumulate} shares a step" * (t.accumulate > 1),
+        t.precision * (t.precision != "float32"),
+        f"{job.world.size} processes" * (job.world.size > 1),
+    ]
+    left = (job.total - job.step) * seconds
+    shape = f"{c.size[0]} x {c.size[1]} pixels, {c.channels} channel{'s' * (c.channels > 1)}, patches of {c.patch}"
+    how = ", ".join(filter(None, [*extras, f"seed {t.seed}", str(job.world.device)]))
+    lines = [
+        *_data(parts),
+        f"model     {shape}, width {c.width}, depth {c.depth}, {c.heads} heads: {job.parameters:,} parameters",
+        f"train     {t.epochs} epochs of {job.batches.per_epoch:,} steps, batch {t.batch}, {rates}, {how}",
+        f"augment   {', '.join(changes) or 'nothing'}",
+        f"time      about {span(left)}",
+        f"run       {job.out}",
+    ]
+    if prepared.choices:
+        width = max(len(choice.field) for choice in prepared.choices)
+        lines.append("chosen from the data; change any with --set FIELD=VALUE:")
+        lines += [
+            f"  {choice.field:<{width}}  {choice.value!s:<8}  {choice.why}".rstrip() for choice in prepared.choices
+        ]
+    return "\n".join(lines)
+
+
+def _data(parts: "Parts") -> list[str]:
+    counts = parts.train.labels.bincount(minlength=len(parts.train.names)).tolist()
+    by_size = sorted(zip(counts, parts.train.names, strict=True), reverse=True)
+    listed = ", ".join(f"{name} {count:,}" for count, name in by_size[:NAMED]) + ", ..." * (len(by_size) > NAMED)
+    sizes = [f"{height} x {width}" for height, width in parts.sizes]
+    size = sizes[0] if len(set(sizes)) == 1 else f"{sizes[0]} to {sizes[2]}, the middle one {sizes[1]}"
+    both = f"{len(parts.train):,} pictures to train on, {len(parts.test):,} to test on"
+    lines = [
+        f"data      {parts.layout}: {both}, of {size} pixels",
+        f"classes   {len(counts)}: {listed}",
+    ]
+    if by_size[0][0] > 3 * by_size[-1][0]:
+        lines.append(
+            f"balance   {by_size[0][1]!r} has {by_size[0][0] / by_size[-1][0]:.0f} times the pictures of "
+            f"{by_size[-1][1]!r}: look at the accuracy of each class"
+        )
+    if parts.aside:
+        lines.append(f"set aside {len(parts.aside)}, all in data.json:")
+        lines += [f"  {one.what}: {one.why}" for one in parts.aside[:NAMED]]
+        lines += [f"  ... and {len(parts.aside) - NAMED} more"] * (len(parts.aside) > NAMED)
+    if leaks := parts.leaks():
+        lines.append(
+            f"warning   {len(leaks)} of the pictures to test on are also trained on, so the accuracy will be too high:"
+        )
+        lines += [f"  {one} is {other}" for one, other in leaks[:NAMED]]
+        lines += [f"  ... and {len(leaks) - NAMED} more"] * (len(leaks) > NAMED)
+    lines += [
+        f"left      {folder} is not used; `vitrail evaluate RUN {folder}` measures on it" for folder in parts.left
+    ]
+    return lines

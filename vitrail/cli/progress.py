@@ -1,0 +1,128 @@
+"""What a training shows of itself: a bar that moves on a terminal, a line now and then elsewhere."""
+
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, TypeVar
+
+from vitrail.cli.console import messages, say
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from vitrail.train import Job, Measured, Step
+
+T = TypeVar("T")
+RECENT = 50  # steps that the shown numbers are means of
+SILENCE = 30.0  # seconds between two lines that are not on a terminal
+
+
+class Recent:
+    """The last steps: their mean loss, pictures a second, and the share of the time that went into waiting for data."""
+
+    def __init__(self) -> None:
+        self.steps: deque[Step] = deque(maxlen=RECENT)
+
+    def add(self, step: "Step") -> None:
+        self.steps.append(step)
+
+    @property
+    def seconds(self) -> float:
+        return sum(step.seconds for step in self.steps) or 1e-9
+
+    @property
+    def loss(self) -> float:
+        return sum(step.loss for step in self.steps) / max(1, len(self.steps))
+
+    def speed(self, processes: int) -> float:
+        return processes * sum(step.pictures for step in self.steps) / self.seconds
+
+    @property
+    def wait(self) -> float:
+        return sum(step.wait for step in self.steps) / self.seconds
+
+    def left(self, steps: int) -> float:
+        """Seconds that so many steps would take."""
+        return steps * self.seconds / max(1, len(self.steps))
+
+
+def shown(job: "Job", events: "Iterable[Step | Measured]") -> None:
+    """Run a training and show how it goes; only the first of several processes shows anything."""
+    console = messages()
+    if not job.world.first:
+        for _ in events:
+            pass
+    elif console.is_terminal:
+        _bar(job, events, console)
+    else:
+        _lines(job, events)
+
+
+def counted(what: str, items: Iterable[T], total: int) -> Iterator[T]:
+    """Items on their way, with a bar on a terminal."""
+    from rich.progress import track
+
+    console = messages()
+    if console.is_terminal and total:
+        yield from track(items, f"{what} {total:,} pictures", total, console=console, transient=True)
+    else:
+        yield from items
+
+
+def span(seconds: float) -> str:
+    """Seconds as people say them."""
+    if seconds < 90:  # noqa: PLR2004
+        return f"{seconds:.0f} s"
+    minutes = seconds / 60
+    return f"{minutes:.0f} min" if minutes < 90 else f"{minutes / 60:.1f} h"  # noqa: PLR2004
+
+
+def _bar(job: "Job", events: "Iterable[Step | Measured]", console: "Console") -> None:
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    from vitrail.train import Step
+
+    columns = (
+        TextColumn("epoch {task.fields[epoch]}"),
+        BarColumn(bar_width=None),
+        TextColumn("{task.percentage:>3.0f} %"),
+        TextColumn("{task.fields[text]}"),
+    )
+    recent, accuracy = Recent(), ""
+    with Progress(*columns, console=console, expand=True) as progress:
+        task = progress.add_task("", total=job.total, completed=job.step, epoch=1, text="")
+        for event in events:
+            if isinstance(event, Step):
+                recent.add(event)
+            else:
+                accuracy = f"accuracy {event.accuracy:.2%}  "
+            text = (
+                f"loss {recent.loss:.3f}  {accuracy}{recent.speed(job.world.size):,.0f} pictures/s  "
+                f"data {recent.wait:.0%}  {span(recent.left(job.total - job.step))} left"
+            )
+            epoch = min(job.recipe.train.epochs, job.step // job.batches.per_epoch + 1)
+            progress.update(task, completed=job.step, epoch=epoch, text=text)
+
+
+def _lines(job: "Job", events: "Iterable[Step | Measured]") -> None:
+    from vitrail.train import Step
+
+    every, recent, said = max(1, job.recipe.train.epochs // 10), Recent(), time.monotonic()
+    epochs = job.recipe.train.epochs
+    for event in events:
+        now = time.monotonic()
+        if isinstance(event, Step):
+            recent.add(event)
+            if now - said < SILENCE:
+                continue
+            epoch, accuracy = f"{job.step / job.batches.per_epoch:.1f}", ""
+        else:
+            if event.epoch % every and event.epoch != epochs and now - said < SILENCE:
+                continue
+            epoch, accuracy = f"{event.epoch}", f"accuracy {event.accuracy:.2%}  "
+        said = now
+        speed, left = recent.speed(job.world.size), span(recent.left(job.total - job.step))
+        say(
+            f"epoch {epoch}/{epochs}  loss {recent.loss:.3f}  {accuracy}{speed:,.0f} pictures/s  "
+            f"data {recent.wait:.1%}  {left} left"
+        )

@@ -1,0 +1,246 @@
+"""From files to pictures in memory: each is tried, and what cannot be used is named and set aside."""
+
+import os
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import torch
+
+from vitrail.data.decode import Header, Size, Unreadable, read_header, read_pixels
+from vitrail.data.find import Found, Item
+from vitrail.data.pictures import Pictures
+from vitrail.errors import InputError
+
+T = TypeVar("T")
+MEMORY = 2.0  # gigabytes
+Progress = Callable[[str, Iterable[T], int], Iterable[T]]
+
+
+@dataclass(frozen=True)
+class Aside:
+    """A file or a class that is not used, and why."""
+
+    what: str
+    why: str
+    unreadable: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """Pictures to train on and to test on, what was set aside, and which are in both."""
+
+    train: Pictures
+    test: Pictures
+    layout: str
+    found: int
+    aside: list[Aside] = field(default_factory=list)
+    left: tuple[str, ...] = ()
+    sizes: tuple[Size, Size, Size] = ((0, 0), (0, 0), (0, 0))  # of the files: smallest, middle, largest
+
+    def leaks(self) -> list[tuple[str, str]]:
+        """Pictures to test on that are also trained on, pixel for pixel: (to test on, to train on)."""
+        seen = {_digest(self.train, place): file for place, file in enumerate(self.train.files)}
+        pairs = ((file, seen.get(_digest(self.test, place))) for place, file in enumerate(self.test.files))
+        return [(file, other) for file, other in pairs if other is not None]
+
+
+@dataclass(frozen=True, eq=False)
+class Survey:
+    """The files that open, with their headers; what does not open is set aside already."""
+
+    found: Found
+    items: list[Item]
+    headers: list[Header]
+    aside: list[Aside]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The classes that pictures to train on were found for."""
+        return tuple(sorted({item.label for item in self.items}))
+
+    @property
+    def grey(self) -> bool:
+        """Whether no picture has colour."""
+        return all(header.grey for header in self.headers)
+
+    @property
+    def sizes(self) -> tuple[Size, Size, Size]:
+        """The smallest, the middle and the largest picture, by area."""
+        ordered = sorted((header.size for header in self.headers), key=lambda size: size[0] * size[1])
+        return ordered[0], ordered[len(ordered) // 2], ordered[-1]
+
+
+def survey(found: Found, shown: Progress[Item]) -> Survey:
+    """Open every file and read its header."""
+    headers = _each(_try(lambda item: read_header(item.file)), shown("looking at", found.items, len(found.items)))
+    good = [(item, header) for item, header in zip(found.items, headers, strict=True) if isinstance(header, Header)]
+    bad = [
+        Aside(str(item.file), why, unreadable=True)
+        for item, why in zip(found.items, headers, strict=True)
+        if isinstance(why, str)
+    ]
+    _enough(len(good), bad, 1.0, found)
+    items, aside = _usable([item for item, _ in good], found)
+    kept = set(map(id, items))
+    return Survey(found, items, [header for item, header in good if id(item) in kept], bad + aside)
+
+
+def collect(
+    looked: Survey,
+    size: Size,
+    channels: int,
+    *,
+    test: float,
+    seed: int,
+    limit: float,
+    memory: float,
+    shown: Progress[Item],
+) -> Parts:
+    """Decode every picture at a size, and split what is not split yet."""
+    found = looked.found
+    everything, bad = _decoded(looked.items, size, channels, memory, shown)
+    _enough(len(everything), [one for one in looked.aside if one.unreadable] + bad, limit, found)
+    items, aside = _usable([looked.items[place] for place in everything.rows.tolist()], found)
+    kept = set(map(id, items))
+    usable = [n for n, place in enumerate(everything.rows.tolist()) if id(looked.items[place]) in kept]
+    chosen = _named(everything[torch.tensor(usable)])
+    train, held = _divided(chosen, items, test, seed)
+    return Parts(train, held, found.layout, len(found.items), looked.aside + bad + aside, found.left, looked.sizes)
+
+
+def labelled(
+    found: Found, names: tuple[str, ...], size: Size, channels: int, shown: Progress[Item]
+) -> tuple[Pictures, list[Aside]]:
+    """Pictures to measure on, of classes that are known by these names: the test part, where there are parts."""
+    divided = any(item.part for item in found.items)
+    items = [item for item in found.items if item.part == "test" or not divided]
+    known = [item for item in items if item.label in names]
+    aside = [Aside(str(item.file), f"of class {item.label!r}, which the model does not know") for item in items]
+    aside = [one for one, item in zip(aside, items, strict=True) if item.label not in names]
+    pictures, bad = _decoded(known, size, channels, MEMORY, shown)
+    if not len(pictures):
+        raise InputError(
+            f"{found.layout}: no picture of a class that the model knows can be read:\n{listed(bad + aside)}"
+        )
+    numbers = torch.tensor([names.index(pictures.names[label]) for label in pictures.labels.tolist()])
+    return replace(pictures, labels=numbers, names=names), aside + bad
+
+
+def _decoded(
+    items: list[Item], size: Size, channels: int, memory: float, shown: Progress[Item]
+) -> tuple[Pictures, list[Aside]]:
+    """The pictures that can be read, and what is wrong with the others."""
+    store = _store((len(items), channels, *size), memory)
+
+    def read(numbered: tuple[int, Item]) -> None:
+        place, item = numbered
+        store[place] = read_pixels(item.file, size, channels)
+
+    answers = _each(_try(read), enumerate(shown("reading", items, len(items))))
+    bad = [
+        Aside(str(item.file), why, unreadable=True)
+        for item, why in zip(items, answers, strict=True)
+        if isinstance(why, str)
+    ]
+    good = [place for place, why in enumerate(answers) if why is None]
+    names = tuple(sorted({item.label for item in items}))
+    numbers = {name: number for number, name in enumerate(names)}
+    labels = torch.tensor([numbers[items[place].label] for place in good], dtype=torch.int64)
+    files = [str(items[place].file) for place in good]
+    return Pictures(torch.from_numpy(store), torch.tensor(good, dtype=torch.int64), labels, names, files), bad
+
+
+def _named(pictures: Pictures) -> Pictures:
+    """The same pictures, with the names of those classes alone that are left."""
+    left, labels = pictures.labels.unique(return_inverse=True)
+    return replace(pictures, labels=labels, names=tuple(pictures.names[number] for number in left.tolist()))
+
+
+def _divided(pictures: Pictures, items: Sequence[Item], share: float, seed: int) -> tuple[Pictures, Pictures]:
+    if not items[0].part:
+        return pictures.split(share, seed)
+    train, test = (
+        torch.tensor([number for number, item in enumerate(items) if item.part == part]) for part in ("train", "test")
+    )
+    return pictures[train], pictures[test]
+
+
+def _usable(items: list[Item], found: Found) -> tuple[list[Item], list[Aside]]:
+    """The pictures of classes that can be trained on and tested, and what is left out."""
+    train = Counter(item.label for item in items if item.part != "test")
+    divided = any(item.part for item in items)
+    aside = [
+        Aside(f"class {name!r}", "no picture to train on") for name in found.classes if not train[name]
+    ]
+    least = 1 if divided else 2
+    aside += [
+        Aside(f"class {name!r}", "one picture, where one to train on and one to test on are needed")
+        for name in found.classes
+        if 0 < train[name] < least
+    ]
+    kept = [item for item in items if train[item.label] >= least]
+    aside += [Aside(str(item.file), "of a class that is set aside") for item in items if train[item.label] < least]
+    classes = {item.label for item in kept}
+    if len(classes) < 2:  # noqa: PLR2004
+        only = f"only one class, {next(iter(classes))!r}" if classes else "no class with enough pictures"
+        raise InputError(
+            f"the pictures make up {only}; put the pictures of at least two classes in folders of their own."
+        )
+    if divided and not any(item.part == "test" for item in kept):
+        raise InputError("no picture is left to test on; look at what the folder or table holds for the test part.")
+    return kept, aside
+
+
+def _enough(good: int, bad: list[Aside], limit: float, found: Found) -> None:
+    if not found.items:
+        raise InputError(f"{found.layout}: there is no file in it; add pictures.")
+    if not good:
+        raise InputError(f"{found.layout}: none of {len(bad)} files is a picture that can be read:\n{listed(bad)}")
+    if len(bad) > limit * (good + len(bad)):
+        raise InputError(
+            f"{len(bad)} of {good + len(bad)} files cannot be read, more than data.bad={limit:g} allows; mend or "
+            f"remove them, or allow more with --set data.bad=0.5:\n{listed(bad)}"
+        )
+
+
+def listed(aside: Sequence[Aside], most: int = 30) -> str:
+    """What was set aside, a line each."""
+    lines = [f"  {one.what}: {one.why}" for one in aside[:most]]
+    return "\n".join(lines + [f"  ... and {len(aside) - most} more"] * (len(aside) > most))
+
+
+def _each(what: Callable[[T], object], items: Iterable[T]) -> list[object]:
+    """What comes of each item, many at a time: decoders let other threads run."""
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(what, items))
+
+
+def _try(read: Callable[[T], object]) -> Callable[[T], object]:
+    """What reading gives, or why it failed."""
+
+    def tried(item: T) -> object:
+        try:
+            return read(item)
+        except Unreadable as error:
+            return str(error)
+
+    return tried
+
+
+def _store(shape: tuple[int, ...], memory: float) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+    """Room for pictures: in memory up to some gigabytes, else in a file without a name that ends with the process."""
+    if np.prod(shape) <= memory * 2**30:
+        return np.zeros(shape, np.uint8)
+    with tempfile.TemporaryFile(dir=Path.cwd()) as file:
+        return np.memmap(file, np.uint8, "w+", shape=shape)
+
+
+def _digest(pictures: Pictures, place: int) -> bytes:
+    return blake2b(pictures.store[pictures.rows[place]].numpy().tobytes(), digest_size=16).digest()

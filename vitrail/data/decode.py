@@ -1,0 +1,152 @@
+"""A picture file to pixels, whatever camera, editor or decade it comes from.
+
+What the file holds decides, not its name. Formats that run a program to be read (such as EPS) are not opened.
+"""
+
+import stat
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+Size = tuple[int, int]  # down, across
+Pixels = NDArray[np.uint8]  # c H W
+
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "AVIF")
+LIMIT = 100_000_000  # pixels: a file of some kilobytes may unpack to any number of them
+_WHITE = 255
+_opening = threading.Lock()  # the warnings are the whole process's
+
+
+class Unreadable(Exception):  # noqa: N818  # what it says of a file, not of the program
+    """Why a file cannot be used as a picture."""
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a file says of its picture before the pixels are read."""
+
+    size: Size
+    grey: bool
+
+
+def read_header(file: Path | bytes) -> Header:
+    """The size and kind of a picture, turned as its EXIF data says."""
+    with _opened(file) as image:
+        turned = image.getexif().get(0x0112, 1) in (5, 6, 7, 8)  # by a quarter, so that down and across change places
+        size = image.size if turned else (image.height, image.width)
+        return Header(size, image.mode in _GREY)
+
+
+def read_pixels(file: Path | bytes, size: Size, channels: int) -> Pixels:
+    """The middle of the picture, as large as its shape allows, at a size (down, across); grey if channels is 1.
+
+    A JPEG is decoded at the smallest of 1/1, 1/2, 1/4, 1/8 of its size that is no smaller than what is asked for.
+    """
+    with _opened(file) as image:
+        image.draft(None, (max(size), max(size)))  # type: ignore[arg-type]  # None: whatever its colours
+        image = _plain(ImageOps.exif_transpose(image))  # noqa: PLW2901
+        image = ImageOps.fit(image, (size[1], size[0]), Image.Resampling.BICUBIC) if _xy(image) != size else image  # noqa: PLW2901
+        return to_channels(np.asarray(image), channels)
+
+
+def to_channels(pixels: Pixels, channels: int) -> Pixels:
+    """(H W) or (H W 3) -> (c H W): grey by ITU-R 601 from colour, colour by repetition from grey."""
+    if pixels.ndim == 2:  # noqa: PLR2004
+        return np.repeat(pixels[None], channels, axis=0)
+    if channels == 1:
+        return np.asarray(Image.fromarray(pixels).convert("L"))[None]
+    return np.ascontiguousarray(pixels.transpose(2, 0, 1))
+
+
+_GREY = {"1", "L", "LA", "La", "I", "I;16", "I;16L", "I;16B", "I;16N", "F"}
+_DEEP = {"I", "I;16", "I;16L", "I;16B", "I;16N", "F"}
+
+
+def _xy(image: Image.Image) -> Size:
+    return image.height, image.width
+
+
+@contextmanager
+def _opened(file: Path | bytes) -> Iterator[Image.Image]:
+    """The picture in a file; all that can be wrong with it becomes one kind of error with a reason."""
+    try:
+        with _open(file) as image:
+            yield image
+    except Unreadable:
+        raise
+    except UnidentifiedImageError:
+        raise Unreadable("not a picture of a kind that is read here") from None
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+        raise Unreadable(f"more than {LIMIT:,} pixels") from None
+    except FileNotFoundError:
+        raise Unreadable("a link to a file that is not there") from None
+    except OSError as error:
+        raise Unreadable(_reason(error)) from None
+    except MemoryError:
+        raise Unreadable("more pixels than memory holds") from None
+    except Exception as error:  # noqa: BLE001  # a damaged file can make a decoder fail in any way
+        raise Unreadable(f"damaged ({type(error).__name__}: {error})") from None
+
+
+def _open(file: Path | bytes) -> Image.Image:
+    if isinstance(file, bytes):
+        if not file:
+            raise Unreadable("empty")
+        source: Path | BytesIO = BytesIO(file)
+    else:
+        status = file.stat()
+        if not stat.S_ISREG(status.st_mode):  # a pipe would be waited for, without end
+            raise Unreadable("not a regular file")
+        if not status.st_size:
+            raise Unreadable("empty")
+        source = file
+    with _opening, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        image = Image.open(source, formats=FORMATS)
+    if image.width * image.height > LIMIT:
+        raise Unreadable(f"{image.width * image.height:,} pixels, more than {LIMIT:,}")
+    return image
+
+
+def _reason(error: OSError) -> str:
+    if error.strerror:
+        return error.strerror.lower()
+    text = str(error)
+    return "cut short" if "truncated" in text.lower() or "not enough" in text.lower() else f"damaged ({text})"
+
+
+def _plain(image: Image.Image) -> Image.Image:
+    """8 bits a channel, grey (L) or colour (RGB), with what is transparent on white."""
+    if image.mode in _DEEP:
+        return _eight_bits(image)
+    if image.has_transparency_data:
+        under = Image.new("RGBA", image.size, (_WHITE, _WHITE, _WHITE, _WHITE))
+        flat = Image.alpha_composite(under, image.convert("RGBA"))
+        return flat.convert("L" if image.mode in _GREY else "RGB")
+    if image.mode in _GREY:
+        return image.convert("L")
+    return image.convert("RGB")
+
+
+def _eight_bits(image: Image.Image) -> Image.Image:
+    """Deeper pixels scaled to 0..255: from 16 bits, from 0..1, or as they are where they fit."""
+    values = np.asarray(image).astype(np.float64)
+    if not np.isfinite(values).all():
+        raise Unreadable("pixels that are not numbers")
+    top = values.max()
+    if image.mode.startswith("I;16"):
+        scale = 255 / 65535
+    elif image.mode == "F" and top <= 1:
+        scale = 255.0
+    else:
+        scale = 1.0 if top <= 255 else 255 / max(65535, top)  # noqa: PLR2004
+    return Image.fromarray((values * scale).round().clip(0, 255).astype(np.uint8))

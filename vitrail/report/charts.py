@@ -1,0 +1,154 @@
+"""Charts as SVG text: drawn with currentColor and the page's own variables, so that they follow light and dark."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil, floor, log10
+
+from markupsafe import Markup
+
+from vitrail.train.measure import Bin
+
+WIDTH, HEIGHT = 560, 260
+LEFT, RIGHT, TOP, BOTTOM = 52, 12, 12, 34
+POINTS = 400  # a line is drawn with at most so many
+DARK = 0.55  # of a cell, beyond which its number is written in the page's own colour
+
+
+@dataclass(frozen=True)
+class Line:
+    """A named line of points, drawn in one of the page's colours."""
+
+    name: str
+    points: Sequence[tuple[float, float]]
+    colour: str
+
+
+def line_chart(lines: Sequence[Line], across: str, *, percent: bool = False) -> Markup:
+    """Lines over a common axis."""
+    drawn = [Line(line.name, thinned(line.points), line.colour) for line in lines if line.points]
+    if not drawn:
+        return Markup("<p>Nothing was recorded.</p>")
+    xs = [x for line in drawn for x, _ in line.points]
+    ys = [y for line in drawn for _, y in line.points]
+    frame = Frame((min(0.0, *xs), max(xs)), nice(min(ys), max(ys)))
+    parts = [frame.axes(across, percent=percent)]
+    for line in drawn:
+        path = " ".join(f"{frame.x(x):.1f},{frame.y(y):.1f}" for x, y in line.points)
+        parts.append(f'<polyline points="{path}" fill="none" stroke="var(--{line.colour})" stroke-width="2"/>')
+    legend = "".join(f'<span class="key {line.colour}">{Markup.escape(line.name)}</span>' for line in drawn)
+    names = " and ".join(line.name for line in drawn)
+    return _svg(parts, f"{names} by {across}") + Markup(f'<p class="legend">{legend}</p>')  # noqa: S704
+
+
+def calibration_chart(bins: Sequence[Bin]) -> Markup:
+    """How often answers were right, by how sure they were; on the diagonal they are as often right as they are sure."""
+    frame = Frame((0.0, 1.0), [0.0, 0.25, 0.5, 0.75, 1.0])
+    parts = [frame.axes("confidence", percent=True, across_percent=True)]
+    start, end = (frame.x(0), frame.y(0)), (frame.x(1), frame.y(1))
+    parts.append(
+        f'<line x1="{start[0]}" y1="{start[1]}" x2="{end[0]}" y2="{end[1]}" stroke="currentColor" '
+        f'stroke-dasharray="4 4" opacity="0.5"/>'
+    )
+    most = max(one.pictures for one in bins)
+    for one in bins:
+        radius = 3 + 7 * (one.pictures / most) ** 0.5
+        title = f"{one.pictures} pictures, sure {one.confidence:.1%}, right {one.accuracy:.1%}"
+        parts.append(
+            f'<circle cx="{frame.x(one.confidence):.1f}" cy="{frame.y(one.accuracy):.1f}" r="{radius:.1f}" '
+            f'fill="var(--first)" fill-opacity="0.75"><title>{title}</title></circle>'
+        )
+    return _svg(parts, "accuracy by confidence")
+
+
+def confusion_chart(confusion: Sequence[Sequence[int]], names: Sequence[str]) -> Markup:
+    """A cell for each class (down) and answer (across), the darker the larger its share of the class."""
+    cell, label = max(18, min(44, 560 // len(names))), 8 + 7 * min(16, max(map(len, names)))
+    side = label + cell * len(names)
+    parts = []
+    for down, row in enumerate(confusion):
+        middle = label + cell * (down + 0.5)
+        name = Markup.escape(short(names[down]))
+        parts.append(f'<text x="{label - 6}" y="{middle + 4}" text-anchor="end">{name}</text>')
+        parts.append(
+            f'<text transform="translate({middle + 4} {label - 6}) rotate(-90)" text-anchor="start">{name}</text>'
+        )
+        total = sum(row) or 1
+        for across, count in enumerate(row):
+            x, y, share = label + cell * across, label + cell * down, count / total
+            title = Markup.escape(f"{names[down]} taken for {names[across]}: {count} of {total}")
+            colour = "first" if down == across else "second"
+            parts.append(
+                f'<rect x="{x + 1}" y="{y + 1}" width="{cell - 2}" height="{cell - 2}" rx="2" fill="var(--{colour})" '
+                f'fill-opacity="{0.04 + 0.96 * share**0.6 if count else 0.04:.3f}"><title>{title}</title></rect>'
+            )
+            if count and cell >= 26:  # noqa: PLR2004
+                fill = "var(--page)" if share**0.6 > DARK else "currentColor"
+                parts.append(
+                    f'<text x="{x + cell / 2}" y="{y + cell / 2 + 4}" text-anchor="middle" fill="{fill}" '
+                    f'class="count">{count}</text>'
+                )
+    return _svg(parts, "confusion matrix", side + 4, side + 4)
+
+
+class Frame:
+    """From numbers to places in the picture."""
+
+    def __init__(self, across: tuple[float, float], ticks: Sequence[float]) -> None:
+        self.across, self.ticks = across, ticks
+
+    def x(self, value: float) -> float:
+        """Where a number is across."""
+        low, high = self.across
+        return LEFT + (WIDTH - LEFT - RIGHT) * (value - low) / ((high - low) or 1)
+
+    def y(self, value: float) -> float:
+        """Where a number is down."""
+        low, high = self.ticks[0], self.ticks[-1]
+        return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * (value - low) / ((high - low) or 1)
+
+    def axes(self, across: str, *, percent: bool = False, across_percent: bool = False) -> str:
+        """Lines at round numbers, and what they are."""
+        parts = []
+        for tick in self.ticks:
+            text = f"{100 * tick:.4g} %" if percent else f"{tick:.4g}"
+            y = self.y(tick)
+            parts.append(
+                f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>'
+                f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{text}</text>'
+            )
+        low, high = self.across
+        for tick in (one for one in nice(low, high) if low <= one <= high):
+            text = f"{100 * tick:.4g} %" if across_percent else f"{tick:.4g}"
+            parts.append(f'<text x="{self.x(tick):.1f}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle">{text}</text>')
+        middle = (LEFT + WIDTH - RIGHT) / 2
+        parts.append(f'<text x="{middle}" y="{HEIGHT - 3}" text-anchor="middle" class="axis">{across}</text>')
+        return "".join(parts)
+
+
+def nice(low: float, high: float, count: int = 4) -> list[float]:
+    """Round numbers from below the least to above the greatest, about so many."""
+    gap = (high - low) or abs(high) or 1.0
+    power = 10 ** floor(log10(gap / count))
+    step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power * count >= gap * 0.999)
+    first, last = floor(low / step + 1e-9), ceil(high / step - 1e-9)
+    return [number * step for number in range(first, max(last, first + 1) + 1)]
+
+
+def thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """At most so many points, each the mean of its neighbours."""
+    size = -(-len(points) // POINTS)
+    groups = [points[start : start + size] for start in range(0, len(points), size)]
+    return [(sum(x for x, _ in group) / len(group), sum(y for _, y in group) / len(group)) for group in groups]
+
+
+def short(name: str, most: int = 16) -> str:
+    """A name no longer than so many letters."""
+    return name if len(name) <= most else f"{name[: most - 1]}…"
+
+
+def _svg(parts: Sequence[str], title: str, width: float = WIDTH, height: float = HEIGHT) -> Markup:
+    body = "".join(parts)
+    return Markup(  # noqa: S704  # every name in it was escaped
+        f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{Markup.escape(title)}" '
+        f'style="max-width:{width}px">{body}</svg>'
+    )

@@ -1,0 +1,70 @@
+"""What happened at each step: metrics.jsonl, and TensorBoard's own files where they are asked for."""
+
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from vitrail.errors import InputError
+from vitrail.files import whole
+
+
+class Log:
+    """Lines of metrics.jsonl up to a step are kept, later ones (of a run that was killed) are left out."""
+
+    def __init__(self, run: Path, step: int, *, on: bool = True, board: bool = False) -> None:
+        self.path, self.step, self.on = run / "metrics.jsonl", step, on
+        self.board = _board(run / "tensorboard", step) if on and board else None
+
+    def __enter__(self) -> Self:
+        if self.on:
+            kept = [line for line in read_metrics(self.path) if line["step"] <= self.step]
+            with whole(self.path) as aside:
+                aside.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
+            self.file = self.path.open("a", encoding="utf-8")
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self.on:
+            self.file.close()
+        if self.board is not None:
+            self.board.close()
+
+    def __call__(self, event: Any) -> None:
+        """Write what happened, a dataclass with a step."""
+        if not self.on:
+            return
+        values = asdict(event)
+        print(json.dumps(values), file=self.file)
+        if self.board is not None:
+            for name, value in values.items():
+                if name != "step":
+                    self.board.add_scalar(name, value, values["step"])
+
+    def sync(self) -> None:
+        """Have all lines on disk."""
+        self.file.flush()
+        os.fsync(self.file.fileno())
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """The lines of metrics.jsonl that are whole."""
+    lines = []
+    for text in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
+        try:
+            lines.append(json.loads(text))
+        except json.JSONDecodeError:  # the last one, of a process that was killed
+            break
+    return lines
+
+
+def _board(folder: Path, step: int) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415
+    except ImportError:
+        raise InputError(
+            "train.tensorboard=true needs TensorBoard; install it with `pip install vitrail[tensorboard]`."
+        ) from None
+    return SummaryWriter(str(folder), purge_step=step)
