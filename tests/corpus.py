@@ -22,9 +22,9 @@ def gradient(mode="RGB", size=(SIDE, SIDE + 4)):
     return Image.fromarray(np.stack([grey, grey // 2, 255 - grey], axis=-1)).convert(mode)
 
 
-def encoded(image, format, **options):
+def encoded(image, kind, **options):
     buffer = BytesIO()
-    image.save(buffer, format, **options)
+    image.save(buffer, kind, **options)
     return buffer.getvalue()
 
 
@@ -35,7 +35,9 @@ def png(width, height, depth=8, colour=0, rows=None):
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
     header = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows or b"")) + chunk(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows or b"")) + chunk(b"IEND", b"")
+    )
 
 
 def deep(mode):
@@ -53,9 +55,9 @@ def turned():
     return encoded(gradient().transpose(Image.Transpose.ROTATE_90), "PNG", exif=exif.tobytes())
 
 
-def animation(format):
+def animation(kind):
     frames = [gradient(), gradient().transpose(Image.Transpose.FLIP_LEFT_RIGHT)]
-    return encoded(frames[0], format, save_all=True, append_images=frames[1:])
+    return encoded(frames[0], kind, save_all=True, append_images=frames[1:])
 
 
 def see_through(mode):
@@ -129,8 +131,17 @@ def bad():
         "no-pixels.png": png(7, 7),
         "bomb.png": png(60_000, 60_000),
         "bomb-smaller.png": png(11_000, 11_000),
-        "bomb.gif": b"GIF89a" + struct.pack("<HH", 65535, 65535) + b"\x80\0\0" + b"\0" * 6 + b",\0\0\0\0" + b"\xff" * 4 + b"\0\x02\0;",
-        "bomb.bmp": b"BM" + struct.pack("<IHHI", 100, 0, 0, 54) + struct.pack("<IiiHHI", 40, 40_000, 40_000, 1, 24, 0) + b"\0" * 24,
+        "bomb.gif": b"GIF89a"
+        + struct.pack("<HH", 65535, 65535)
+        + b"\x80\0\0"
+        + b"\0" * 6
+        + b",\0\0\0\0"
+        + b"\xff" * 4
+        + b"\0\x02\0;",
+        "bomb.bmp": b"BM"
+        + struct.pack("<IHHI", 100, 0, 0, 54)
+        + struct.pack("<IiiHHI", 40, 40_000, 40_000, 1, 24, 0)
+        + b"\0" * 24,
         "text.jpg": b"This is not a picture.\n",
         "text.txt": b"Notes on the pictures.\n",
         "page.png": b"<!doctype html><title>404 Not Found</title>",

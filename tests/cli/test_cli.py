@@ -8,6 +8,8 @@ import pytest
 
 import vitrail as vt
 
+HEAVY = {"torch", "sklearn", "numpy", "scipy", "pandas", "matplotlib", "PIL", "kornia", "jinja2"}
+
 
 def vitrail(*words, cwd=None):
     return subprocess.run(
@@ -16,7 +18,17 @@ def vitrail(*words, cwd=None):
 
 
 @pytest.mark.parametrize(
-    "words", [["--help"], ["train", "--help"], ["models", "--help"], ["recipes", "--help"], ["evaluate", "--help"], ["predict", "--help"], ["--version"], ["recipes"]]
+    "words",
+    [
+        ["--help"],
+        ["train", "--help"],
+        ["models", "--help"],
+        ["recipes", "--help"],
+        ["evaluate", "--help"],
+        ["predict", "--help"],
+        ["--version"],
+        ["recipes"],
+    ],
 )
 def test_help_imports_no_torch(words):
     script = (
@@ -24,7 +36,7 @@ def test_help_imports_no_torch(words):
         f"sys.argv = ['vitrail', *{words!r}]\n"
         "try:\n    runpy.run_module('vitrail', run_name='__main__')\n"
         "except SystemExit as done:\n    assert not done.code, done.code\n"
-        "heavy = {'torch', 'sklearn', 'numpy', 'scipy', 'pandas', 'matplotlib', 'PIL', 'kornia', 'jinja2'} & set(sys.modules)\n"
+        f"heavy = {HEAVY!r} & set(sys.modules)\n"
         "print('heavy modules:', sorted(heavy), file=sys.stderr)\n"
     )
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
@@ -48,7 +60,8 @@ def test_digits_are_learned(tmp_path):
     assert steps[0]["loss"] > 2 > steps[-1]["loss"]
     assert [line["epoch"] for line in lines if "accuracy" in line] == list(range(1, 81))
     assert lines[-1]["accuracy"] == result["accuracy"]
-    assert (tmp_path / "run" / "report.html").read_text().count("<figure>") == 360 - result["correct"]
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert page.count("<figure>") == min(24, 360 - result["correct"])
 
     # The accuracy again, from what was written and scikit-learn's own copy of the digits.
     import torch

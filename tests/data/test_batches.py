@@ -58,7 +58,7 @@ def test_processes_together_draw_what_one_would():
 
 @pytest.mark.parametrize("kind", ["mixup", "cutmix"])
 def test_labels_are_mixed_as_the_pictures_are(kind):
-    """Pictures of one value each: the mean of a mixture is the mean of the values, by the shares that its label says."""
+    """Pictures of one value each: a mixture's mean is that of the values, by the shares its label says."""
     values = torch.arange(5.0)[:, None, None, None].expand(5, 3, 16, 16).contiguous() / 5
     augment = augmenter(Augment(**{kind: 1.0}), (16, 16), 3, 5)
     moved = 0

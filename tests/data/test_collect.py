@@ -86,7 +86,10 @@ def test_a_table_that_says_the_split(tmp_path):
 @pytest.mark.parametrize("zipped", [True, False])
 def test_idx_files(tmp_path, zipped):
     """As numpy wrote them, by the format's own description."""
-    pixels = {name: np.random.default_rng(0).integers(0, 256, (count, 5, 7), np.uint8) for name, count in (("train", 23), ("t10k", 11))}
+    pixels = {
+        name: np.random.default_rng(0).integers(0, 256, (count, 5, 7), np.uint8)
+        for name, count in (("train", 23), ("t10k", 11))
+    }
     for name, values in pixels.items():
         labels = (np.arange(len(values)) % 3).astype(np.uint8)
         for what, array in (("images-idx3", values), ("labels-idx1", labels)):

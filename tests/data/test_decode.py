@@ -87,7 +87,9 @@ def test_what_is_no_picture_says_why(name):
     assert str(caught.value)
     assert time.monotonic() - began < 20
     if "bomb" in name:
-        assert "pixels, more than 100,000,000" in str(caught.value) or "more than 100,000,000 pixels" in str(caught.value)
+        assert "pixels, more than 100,000,000" in str(caught.value) or "more than 100,000,000 pixels" in str(
+            caught.value
+        )
     if "empty" in name:
         assert str(caught.value) == "empty"
     if name in ("cut.jpg", "cut.png", "cut.bmp"):

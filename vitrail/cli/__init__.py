@@ -3,7 +3,10 @@
 No module here imports torch before its verb runs, so that help is quick.
 """
 
+import os
+import signal
 import sys
+import time
 from typing import Annotated
 
 import typer
@@ -48,6 +51,7 @@ def main() -> None:
     try:
         app()
     except InputError as error:
+        _await_the_first()
         say(f"vitrail: {error}")
         sys.exit(1)
     except KeyboardInterrupt:
@@ -56,3 +60,10 @@ def main() -> None:
     except OSError as error:  # a full disk, a folder that went away
         say(f"vitrail: {error.filename or 'a file'} could not be read or written: {error.strerror}.")
         sys.exit(1)
+
+
+def _await_the_first() -> None:
+    """Of several processes that fail alike the first speaks, and the launcher ends the others meanwhile."""
+    if os.environ.get("RANK", "0") != "0":
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        time.sleep(5)

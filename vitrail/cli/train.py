@@ -76,8 +76,8 @@ def _run(recipe: Recipe, folder: Path, *, resume: bool) -> "Result | None":
     command = f"vitrail {shlex.join(sys.argv[1:])}"
     with world(recipe.train.device) as here:
         prepared = prepare(recipe, counted if here.first else lambda _, items, __: items)
+        job = Job(prepared, folder, here)
         with begun(prepared, folder, here, resume=resume, command=command):
-            job = Job(prepared, folder, here)
             went_on = job.resume() if resume else 0
             seconds = job.estimate() if job.step < job.total else 0.0
             if here.first:

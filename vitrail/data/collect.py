@@ -67,8 +67,8 @@ class Survey:
 
     @property
     def grey(self) -> bool:
-        """Whether no picture has colour."""
-        return all(header.grey for header in self.headers)
+        """Whether no more than one picture in a hundred has colour."""
+        return sum(not header.grey for header in self.headers) <= 0.01 * len(self.headers)
 
     @property
     def sizes(self) -> tuple[Size, Size, Size]:
@@ -176,9 +176,7 @@ def _usable(items: list[Item], found: Found) -> tuple[list[Item], list[Aside]]:
     """The pictures of classes that can be trained on and tested, and what is left out."""
     train = Counter(item.label for item in items if item.part != "test")
     divided = any(item.part for item in items)
-    aside = [
-        Aside(f"class {name!r}", "no picture to train on") for name in found.classes if not train[name]
-    ]
+    aside = [Aside(f"class {name!r}", "no picture to train on") for name in found.classes if not train[name]]
     least = 1 if divided else 2
     aside += [
         Aside(f"class {name!r}", "one picture, where one to train on and one to test on are needed")

@@ -9,7 +9,7 @@ from markupsafe import Markup
 from vitrail.train.measure import Bin
 
 WIDTH, HEIGHT = 560, 260
-LEFT, RIGHT, TOP, BOTTOM = 52, 12, 12, 34
+LEFT, RIGHT, TOP, BOTTOM = 58, 26, 12, 38
 POINTS = 400  # a line is drawn with at most so many
 DARK = 0.55  # of a cell, beyond which its number is written in the page's own colour
 

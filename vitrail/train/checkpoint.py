@@ -22,7 +22,7 @@ class Checkpoints:
         self.folder = run / "checkpoints"
 
     def save(self, step: int, state: dict[str, Any]) -> None:
-        """Write one, then remove all but the newest two."""
+        """Write one, then remove all but the newest two, and what a killed process left half done."""
         make_folder(self.folder)
         buffer = BytesIO()
         torch.save(state, buffer)
@@ -31,11 +31,10 @@ class Checkpoints:
         with whole(path) as aside:
             aside.write_bytes(data)
         write_json(path.with_suffix(".json"), {"step": step, "bytes": len(data), "blake2b": _digest(data)})
-        for old in self.complete()[:-KEPT]:
-            self._file(old).with_suffix(".json").unlink(missing_ok=True)  # first what says that it is complete
-            self._file(old).unlink(missing_ok=True)
-        for stray in self.folder.glob(".*.part"):
-            stray.unlink(missing_ok=True)
+        kept = {f"{step:08}" for step in self.complete()[-KEPT:]}
+        for other in sorted(self.folder.iterdir()):  # .json before .pt: first what says that one is complete
+            if other.stem not in kept:
+                other.unlink(missing_ok=True)
 
     def complete(self) -> list[int]:
         """The steps of the checkpoints that are complete, the newest last."""

@@ -1,5 +1,6 @@
 """Several processes as one training: PyTorch's launcher and DistributedDataParallel, and what they tell each other."""
 
+import logging
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -100,9 +101,11 @@ def launch(processes: int, arguments: Sequence[str]) -> int:
 
     Each gets its part of the cores: with more threads than cores, two processes are several times slower than one.
     """
+    from torch.distributed.elastic.multiprocessing.api import SignalException  # noqa: PLC0415
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError  # noqa: PLC0415
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch  # noqa: PLC0415
 
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # the processes speak for themselves
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // processes)))
     os.environ["VITRAIL_PARENT"] = str(os.getpid())
     config = LaunchConfig(
@@ -112,6 +115,8 @@ def launch(processes: int, arguments: Sequence[str]) -> int:
         elastic_launch(config, sys.executable)("-m", "vitrail", *arguments)
     except ChildFailedError as error:
         return max(1, *(failure.exitcode for failure in error.failures.values()))
+    except SignalException:  # which the processes got as well
+        return 130
     return 0
 
 

@@ -1,0 +1,108 @@
+"""After training: evaluate and predict, as a user runs them."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from corpus import good, write_bad, write_classes
+from PIL import Image
+
+COUNTS = {"ant": 30, "bee": 30, "cow": 30}
+
+
+def vitrail(*words, given=None):
+    return subprocess.run(
+        [sys.executable, "-m", "vitrail", *map(str, words)], input=given, capture_output=True, check=False, timeout=300
+    )
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A model of three colours, and the folder it learned from."""
+    folder = tmp_path_factory.mktemp("colours")
+    write_classes(folder / "all", COUNTS)
+    ran = vitrail("train", folder / "all", "--out", folder / "run", "--epochs", "12", "--json")
+    assert ran.returncode == 0, ran.stderr.decode()
+    assert json.loads(ran.stdout)["accuracy"] == 1.0
+    return folder
+
+
+def test_evaluate_says_what_training_said(trained):
+    found = json.loads(vitrail("evaluate", trained / "run", "--json").stdout)
+    assert found["tested"] == 18
+    assert found["accuracy"] == 1.0
+    scores = json.loads((trained / "run" / "scores.json").read_text())
+    assert found["loss"] == pytest.approx(scores["loss"], abs=1e-6)
+    text = vitrail("evaluate", trained / "run").stdout.decode()
+    assert "accuracy     100.00% (18 of 18)" in text
+    assert "calibration" in text
+
+
+def test_evaluate_on_other_pictures(trained, tmp_path):
+    """Classes are matched by name; what is unknown or unreadable is said and left out."""
+    write_classes(tmp_path, COUNTS)
+    write_bad(tmp_path / "ant")
+    write_classes(tmp_path, {"dog": 2})
+    ran = vitrail("evaluate", trained / "run", tmp_path, "--json")
+    found = json.loads(ran.stdout)
+    assert ran.returncode == 0
+    assert found["tested"] == 90
+    assert found["accuracy"] == 1.0
+    assert b"cut.jpg: cut short" in ran.stderr
+    assert b"of class 'dog', which the model does not know" in ran.stderr
+
+
+def test_predict_a_file_a_folder_and_standard_input(trained):
+    first = trained / "all" / "bee" / "000.png"
+    lines = vitrail("predict", trained / "run", first, trained / "all" / "cow", "--json").stdout.splitlines()
+    answers = [json.loads(line) for line in lines]
+    assert len(answers) == 31
+    assert [one["answers"][0]["label"] for one in answers] == ["bee"] + ["cow"] * 30
+    for one in answers:
+        chances = [answer["probability"] for answer in one["answers"]]
+        assert chances == sorted(chances, reverse=True)
+        assert sum(chances) == pytest.approx(1)
+    piped = json.loads(
+        vitrail("predict", trained / "run", "-", "--json", "--top", "1", given=first.read_bytes()).stdout
+    )
+    assert piped["answers"] == [{"label": "bee", "probability": pytest.approx(answers[0]["answers"][0]["probability"])}]
+    text = vitrail("predict", trained / "run", first, "--top", "2").stdout.decode()
+    assert text.startswith(f"{first}  bee ")
+    assert text.count("%") == 2
+
+
+def test_a_bad_file_does_not_stop_the_others(trained, tmp_path):
+    names = write_bad(tmp_path)
+    for name, data in good().items():
+        (tmp_path / name).write_bytes(data)
+    ran = vitrail("predict", trained / "run", tmp_path, tmp_path / "nowhere.png", "--json")
+    answers = {json.loads(line)["file"]: json.loads(line) for line in ran.stdout.splitlines()}
+    assert ran.returncode == 1
+    assert sum("error" in one for one in answers.values()) == len(names) + 1
+    assert sum("answers" in one for one in answers.values()) == len(good())
+    assert f"{len(names) + 1} of the pictures could not be read".encode() in ran.stderr
+
+
+def test_a_turned_picture_is_the_same_picture(trained, tmp_path):
+    """EXIF rotation is applied: the answer to a picture does not change with how it is stored."""
+    with Image.open(trained / "all" / "ant" / "000.png") as image:
+        image.load()
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    image.save(tmp_path / "plain.png")
+    image.transpose(Image.Transpose.ROTATE_90).save(tmp_path / "turned.png", exif=exif.tobytes())
+    lines = vitrail("predict", trained / "run", tmp_path, "--json").stdout.splitlines()
+    plain, turned = (json.loads(line)["answers"] for line in lines)
+    assert plain == turned
+
+
+@pytest.mark.parametrize("name", ["labels.json", "config.json", "model.safetensors"])
+def test_a_run_with_a_part_missing_gets_a_sentence(trained, tmp_path, name):
+    for file in ("labels.json", "config.json", "model.safetensors"):
+        if file != name:
+            (tmp_path / file).write_bytes((trained / "run" / file).read_bytes())
+    ran = vitrail("predict", tmp_path, trained / "all")
+    assert ran.returncode == 1
+    assert f"{name}' is not there".encode() in ran.stderr
+    assert b"Traceback" not in ran.stderr

@@ -1,0 +1,96 @@
+"""The report as a browser shows it."""
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+import torch
+from browser import browser
+from corpus import write_bad, write_classes
+
+from vitrail.report.charts import nice, thinned
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run on a folder with everything in it: bad files, a leak, an odd name, a class too small."""
+    folder = tmp_path_factory.mktemp("pictures")
+    counts = {"ant": 14, "bee <script>alert(1)</script>".replace("/", "|"): 14, "coral & sea": 14, "single": 1}
+    write_classes(folder / "all", counts)
+    same = folder / "all" / "ant"
+    for number in range(6):
+        (same / f"copy {number}.png").write_bytes((same / f"{number:03}.png").read_bytes())
+    write_bad(folder / "all" / "ant")
+    out = folder / "run"
+    words = ["--epochs", "2", "--set", "data.bad=0.9", "--set", "data.test=0.5"]
+    ran = subprocess.run(
+        [sys.executable, "-m", "vitrail", "train", str(folder / "all"), "--out", str(out), *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert ran.returncode == 0, ran.stderr
+    return out
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (390, "dark"), (1440, "light"), (1440, "dark")])
+def test_it_opens_without_a_complaint(run, width, scheme):
+    """No console message, no request, every picture drawn, nothing wider than the screen."""
+    with browser() as running:
+        page = running.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        complaints, requests = [], []
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("request", lambda request: requests.append(request.url))
+        page.goto(run.joinpath("report.html").as_uri())
+        assert complaints == []
+        assert [url for url in requests if not url.startswith(("file:", "data:"))] == []
+        pictures = page.evaluate("[...document.images].map(i => [i.complete, i.naturalWidth])")
+        assert pictures
+        assert all(complete and size > 0 for complete, size in pictures)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        light = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert (min(map(int, re.findall(r"\d+", light)[:3])) > 200) == (scheme == "light")
+        assert page.locator("svg").count() == 5
+        assert page.locator("svg polyline").count() == 4
+        text = page.locator("main").inner_text()
+    for word in (
+        "Confusion",
+        "Calibration",
+        "The most confident mistakes",
+        "Set aside",
+        "In both parts",
+        "--epochs 2",
+        "torch",
+    ):
+        assert word in text, word
+    assert "cut.jpg" in text
+    assert "bee <script>" in text
+
+
+def test_what_it_says_is_what_was_measured(run):
+    page, scores = (run / "report.html").read_text(), json.loads((run / "scores.json").read_text())
+    assert f"{scores['accuracy']:.2%}" in page
+    assert page.count("<figure>") == min(24, scores["tested"] - scores["correct"])
+    assert sum(map(sum, scores["confusion"])) == scores["tested"]
+    assert "http" not in page.replace("http-equiv", "")
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 1), (0.4447, 0.6833), (2.1, 2.1), (-3, 250), (1e-7, 2e-3), (0, 0)])
+def test_ticks_are_round_and_hold_the_numbers(low, high):
+    ticks = nice(low, high)
+    assert ticks[0] <= low + 1e-12
+    assert ticks[-1] >= high - 1e-12
+    assert 2 <= len(ticks) <= 7
+    steps = torch.tensor(ticks, dtype=torch.float64).diff()
+    torch.testing.assert_close(steps, steps[:1].expand_as(steps))
+
+
+def test_long_lines_are_thinned_to_means():
+    points = [(float(x), float(x % 2)) for x in range(10_000)]
+    few = thinned(points)
+    assert len(few) <= 400
+    assert sum(y for _, y in few) / len(few) == pytest.approx(0.5)

@@ -1,0 +1,113 @@
+"""Several processes train as one would; any precision trains; what a launcher of PyTorch's starts is the same."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from killing import EVERYTHING, environment, history, run, same
+from safetensors.torch import load_file
+
+SMALL = (
+    *("--set", "model.name=vit", "--set", "model.image=8", "--set", "model.patch=4", "--set", "model.channels=1"),
+    *("--set", "model.width=12", "--set", "model.depth=2", "--set", "model.heads=3", "--set", "model.stem=patch"),
+)
+
+
+def vitrail(*words, launcher=("-m", "vitrail")):
+    ran = subprocess.run(
+        [sys.executable, *launcher, *words], env=environment(), capture_output=True, text=True, timeout=300, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    return ran
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    """Two processes with everything random turned on."""
+    out = tmp_path_factory.mktemp("pair") / "run"
+    run(out, "--processes", "2", epochs=3)
+    return out
+
+
+def test_two_processes_are_one_that_takes_their_shares_in_turn(tmp_path, pair):
+    """With dropout, mixtures and all: the same pictures changed in the same way; weights equal to rounding."""
+    run(tmp_path / "one", "--set", "train.accumulate=2", epochs=3)
+    a, b = (load_file(out / "model.safetensors") for out in (pair, tmp_path / "one"))
+    for name in a:
+        if "running" not in name and "tracked" not in name:  # batch norm's, averaged over processes
+            torch.testing.assert_close(a[name], b[name], atol=2e-5, rtol=1e-4)
+
+
+def test_two_processes_with_half_the_batch_follow_one_with_the_whole(tmp_path):
+    """With nothing random but the order: the losses of every step, and the weights, to float accuracy."""
+    for name, words in (("one", ()), ("two", ("--processes", "2"))):
+        plain = ("--set", "optim.lr=1e-3", "--set", "train.ema=0.0", "--epochs", "4")
+        vitrail("train", "digits", "--out", str(tmp_path / name), *SMALL, *plain, *words)
+    a, b = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "two"))
+    for name in a:
+        # A key's bias adds the same to all scores of a query, so its gradient is rounding, which Adam scales up.
+        if not name.endswith("key_value.bias"):
+            torch.testing.assert_close(a[name], b[name], atol=1e-4, rtol=1e-3)
+    one, two = ([line for line in history(tmp_path / name) if "accuracy" in line] for name in ("one", "two"))
+    for left, right in zip(one, two, strict=True):
+        assert left["accuracy"] == right["accuracy"]
+        assert left["loss"] == pytest.approx(right["loss"], abs=1e-5)
+
+
+def test_torchrun_is_the_same_run(tmp_path, pair):
+    out = tmp_path / "run"
+    launcher = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "vitrail")
+    vitrail("train", "digits", "--out", str(out), "--epochs", "3", *EVERYTHING, launcher=launcher)
+    same(out, pair)
+
+
+def test_every_picture_is_tested_once(pair):
+    scores = json.loads((pair / "scores.json").read_text())
+    assert scores["tested"] == 360 == sum(map(sum, scores["confusion"]))
+    assert [one["pictures"] for one in scores["classes"]] == [36, 36, 35, 37, 36, 37, 36, 36, 35, 36]
+    again = json.loads(vitrail("evaluate", str(pair), "--json").stdout)
+    assert again["confusion"] == scores["confusion"]
+    assert again["loss"] == pytest.approx(scores["loss"], abs=1e-6)
+
+
+def test_one_process_speaks_for_all(tmp_path):
+    ran = vitrail(
+        "train", "digits", "--out", str(tmp_path / "run"), "--epochs", "1", "--processes", "2", "--json", *SMALL
+    )
+    assert len(ran.stdout.splitlines()) == 1
+    assert json.loads(ran.stdout)["tested"] == 360
+    assert ran.stderr.count("pictures to train on, 360 to test on") == 1
+    assert "Warning" not in ran.stderr
+
+
+def test_what_fails_in_the_processes_is_said_once(tmp_path):
+    ran = subprocess.run(
+        [sys.executable, "-m", "vitrail", "train", "digits", "--processes", "2", "--model", "vit-pico", "--out", "run"],
+        env=environment(),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ran.returncode == 1
+    assert ran.stderr.count("did you mean 'vit-pico/2'?") == 1, ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_half_the_bits_train_too(tmp_path, precision):
+    words = ("--epochs", "4", "--set", f"train.precision={precision}", "--set", "train.tensorboard=true")
+    vitrail("train", "digits", "--out", str(tmp_path / "run"), *SMALL, *words)
+    losses = [line["loss"] for line in history(tmp_path / "run") if "accuracy" not in line]
+    assert losses[-1] < 0.8 * losses[0]
+    assert all(tensor.dtype == torch.float32 for tensor in load_file(tmp_path / "run" / "model.safetensors").values())
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(tmp_path / "run" / "tensorboard"))
+    events.Reload()
+    assert [round(event.value, 5) for event in events.Scalars("lr")] == pytest.approx(
+        [line["lr"] for line in history(tmp_path / "run") if "lr" in line], abs=1e-5
+    )
