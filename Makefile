@@ -3,15 +3,24 @@ PYTHON ?= python3
 ENV := .venv/.installed
 PEERS := .venv-peers/.installed
 
-.PHONY: help demo test check peers bench lock clean
+.PHONY: help demo test check peers bench browser lock clean
 help:           ## Show this help
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
 demo: $(ENV)    ## Train a Vision Transformer on handwritten digits, from scratch, and measure it
 	.venv/bin/vitrail train digits
 
-test: $(ENV)    ## Run the tests
+test: $(ENV) browser    ## Run the tests
 	.venv/bin/pytest
+
+# Debian's Chromium, which the tests open the report in; without it those tests are skipped.
+browser:
+	@command -v chromium >/dev/null || command -v google-chrome >/dev/null \
+	|| if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; \
+	then apt-get install -y -qq chromium >/dev/null 2>&1 || { apt-get update -qq && apt-get install -y -qq chromium >/dev/null; }; \
+	elif sudo -n true 2>/dev/null && command -v apt-get >/dev/null; \
+	then sudo apt-get update -qq && sudo apt-get install -y -qq chromium >/dev/null; \
+	else echo "No Chromium, and no right to install it: the tests that open the report in a browser are skipped."; fi
 
 check: $(ENV)   ## Format, lint and type checks
 	.venv/bin/ruff format --check .

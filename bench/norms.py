@@ -10,7 +10,8 @@ from pathlib import Path
 
 from vitrail.machine import keep_memory
 from vitrail.recipe import read_recipe
-from vitrail.train import Job
+from vitrail.train import Job, prepare
+from vitrail.train.measure import ALONE
 
 
 def accuracy(norm: str, batch: int, epochs: int, seed: int) -> float:
@@ -18,10 +19,11 @@ def accuracy(norm: str, batch: int, epochs: int, seed: int) -> float:
     rate = 2e-3 * (batch / 64) ** 0.5
     settings = [f"model.norm={norm}", f"train.batch={batch}", f"train.epochs={epochs}", f"optim.lr={rate}"]
     with tempfile.TemporaryDirectory() as folder:
-        job = Job(read_recipe("digits", [*settings, f"train.seed={seed}"]), Path(folder))
+        job = Job(prepare(read_recipe("digits", [*settings, f"train.seed={seed}"])), Path(folder), ALONE)
         for _ in job.steps():
             pass
-        return job.finish().accuracy
+        result, _, _ = job.finish()
+        return result.accuracy
 
 
 def main() -> None:

@@ -51,7 +51,7 @@ def read_pixels(file: Path | bytes, size: Size, channels: int) -> Pixels:
     A JPEG is decoded at the smallest of 1/1, 1/2, 1/4, 1/8 of its size that is no smaller than what is asked for.
     """
     with _opened(file) as image:
-        image.draft(None, (max(size), max(size)))  # type: ignore[arg-type]  # None: whatever its colours
+        image.draft(None, (max(size), max(size)))  # None: whatever its colours
         image = _plain(ImageOps.exif_transpose(image))  # noqa: PLW2901
         image = ImageOps.fit(image, (size[1], size[0]), Image.Resampling.BICUBIC) if _xy(image) != size else image  # noqa: PLW2901
         return to_channels(np.asarray(image), channels)
