@@ -33,12 +33,10 @@ def main() -> None:
             same(out, whole)
             killed, number = killed + times, number + 1
             print(
-                f"{killed} kills, {got_on} of the last {times} after getting on, {time.monotonic() - began:.0f} s",
+                f"{killed} kills, {got_on} of the last {times} after some steps, {time.monotonic() - began:.0f} s",
                 flush=True,
             )
-    print(
-        f"killed {killed} times in {number} runs of {options.processes} processes: all ended as the whole one, to the bit"
-    )
+    print(f"killed {killed} times in {number} runs of {options.processes} processes: all ended as the whole one")
 
 
 if __name__ == "__main__":

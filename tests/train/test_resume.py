@@ -5,11 +5,13 @@ import os
 import resource
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
 import torch
-from killing import command, environment, kill_often, newest, run, same
+from corpus import write_classes
+from killing import children_left, command, environment, kill_often, newest, run, same
 
 from vitrail.errors import InputError
 from vitrail.train.checkpoint import Checkpoints, Lock, unpack
@@ -63,6 +65,40 @@ def test_asked_to_stop_it_saves_and_says_how_to_go_on(tmp_path, whole, name):
     assert "Traceback" not in said
     run(tmp_path / "run", "--resume")
     same(tmp_path / "run", whole)
+
+
+def test_ctrl_c_stops_all_processes_and_nothing_is_lost(tmp_path):
+    """To the launcher alone, as a terminal or a service would end it; the command it gives is the whole one."""
+    process = start(tmp_path / "run", "--processes", "2", "--set", "train.checkpoint=0")
+    begun(tmp_path / "run")
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130, said
+    assert "--processes 2" in said.splitlines()[-1]
+    assert said.strip().endswith("--resume")
+    assert "Traceback" not in said
+    assert children_left(tmp_path / "run") == []
+    assert Checkpoints(tmp_path / "run").newest() is not None
+
+
+def test_a_run_does_not_go_on_with_other_pictures(tmp_path):
+    write_classes(tmp_path / "all", {"ant": 10, "bee": 10})
+    words = [
+        sys.executable,
+        "-m",
+        "vitrail",
+        "train",
+        str(tmp_path / "all"),
+        "--out",
+        str(tmp_path / "run"),
+        "--epochs",
+        "1",
+    ]
+    subprocess.run(words, env=environment(), check=True, capture_output=True)
+    write_classes(tmp_path / "all", {"ant": 12}, seed=5)
+    ran = subprocess.run([*words, "--resume"], env=environment(), check=False, capture_output=True, text=True)
+    assert ran.returncode == 1
+    assert "the pictures to train on are not those that the run" in ran.stderr
 
 
 def test_a_run_in_use_is_left_alone(tmp_path):

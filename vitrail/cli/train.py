@@ -1,5 +1,6 @@
 """``vitrail train``."""
 
+import os
 import shlex
 import signal
 import sys
@@ -52,7 +53,7 @@ def train(
 
         check_free(folder, resume=resume)
         if processes > 1 and not launched():
-            sys.exit(launch(processes, [*_again(folder), *["--resume"] * resume]))
+            sys.exit(launch(processes, [*_again(folder), *["--resume"] * resume], _command(folder)))
     result = _run(recipe, folder, resume=resume)
     if result is None:
         return
@@ -73,7 +74,7 @@ def _run(recipe: Recipe, folder: Path, *, resume: bool) -> "Result | None":
 
     keep_memory()
     die_with_parent()
-    command = f"vitrail {shlex.join(sys.argv[1:])}"
+    command = os.environ.get("VITRAIL_COMMAND") or _command(folder)
     with world(recipe.train.device) as here:
         prepared = prepare(recipe, counted if here.first else lambda _, items, __: items)
         job = Job(prepared, folder, here)
@@ -87,7 +88,7 @@ def _run(recipe: Recipe, folder: Path, *, resume: bool) -> "Result | None":
                 shown(job, job.steps(_asked_to_stop()))
             except Interrupted as stopped:
                 if here.first:
-                    say(f"vitrail: {stopped}; go on with:\n  {_with_resume(command)}")
+                    say(f"vitrail: {stopped}; go on with:\n  {command} --resume")
                 sys.exit(INTERRUPTED)
             result, scores, logits = job.finish()
             if not here.first:
@@ -137,5 +138,8 @@ def _again(folder: Path) -> list[str]:
     return [*arguments, "--out", str(folder)]
 
 
-def _with_resume(command: str) -> str:
-    return command if "--resume" in command.split() else f"{command} --resume"
+def _command(folder: Path) -> str:
+    """What was typed, and where the run goes if that was not said."""
+    words = [word for word in sys.argv[1:] if word != "--resume"]
+    said = any(word == "--out" or word.startswith("--out=") for word in words)
+    return f"vitrail {shlex.join([*words, *([] if said else ['--out', str(folder)])])}"

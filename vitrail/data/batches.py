@@ -76,7 +76,7 @@ class Batches:
             index = torch.from_numpy(parts[share])
             images = unit(self.pictures.store[self.pictures.rows[index]].to(self.device))
             labels = self.pictures.labels[index].to(self.device)
-            torch.manual_seed(stream(self.seed, _STEP, step, share))
+            _seed(stream(self.seed, _STEP, step, share), self.device)
             images, labels = self.change(images, labels)
             yield Batch(self.normalise(images), labels, len(rows), last=share == self.mine[-1])
 
@@ -84,3 +84,10 @@ class Batches:
 def stream(*numbers: int) -> int:
     """A seed mixed from several numbers, so that streams next to each other have nothing in common."""
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0])
+
+
+def _seed(seed: int, device: torch.device) -> None:
+    """As ``torch.manual_seed``, which prepares for devices that are not used, and takes longer than a small batch."""
+    torch.default_generator.manual_seed(seed)
+    if device.type != "cpu":
+        getattr(torch, device.type).manual_seed(seed)

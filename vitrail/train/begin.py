@@ -16,7 +16,7 @@ from vitrail.train.checkpoint import Lock
 from vitrail.train.distributed import World
 from vitrail.train.prepare import Prepared
 
-FREE = {"checkpoint", "tensorboard"}  # fields of a recipe's [train] that change nothing in what is learned
+FREE = {("train", "checkpoint"), ("train", "tensorboard")}  # fields that change nothing in what is learned
 PACKAGES = ("vitrail", "torch", "numpy", "kornia", "pillow", "scikit-learn")
 
 
@@ -94,25 +94,26 @@ def _check_same(before: Any, now: dict[str, Any], out: Path) -> None:
     """A run goes on only as what it began as."""
     if not isinstance(before, dict) or not {"recipe", "pictures", "processes"} <= before.keys():
         raise InputError(f"{str(out / 'recipe.json')!r} does not describe a run; choose another --out.")
-    old, new = _flat(before["recipe"]), _flat(now["recipe"])
-    for name in sorted(old.keys() | new.keys()):
-        if old.get(name) != new.get(name) and name.removeprefix("train.") not in FREE:
-            raise InputError(
-                f"the run in {str(out)!r} was begun with {name}={old.get(name)!r}, and is now asked for with "
-                f"{new.get(name)!r}; give the same command, or choose another --out."
-            )
-    if before["processes"] != now["processes"]:
-        raise InputError(
-            f"the run in {str(out)!r} was begun with {before['processes']} processes, and is now asked for with "
-            f"{now['processes']}; give the same --processes."
-        )
+    _check_fields(before, now, out, ("data",))
     if before["pictures"] != now["pictures"]:
         raise InputError(
             f"the pictures to train on are not those that the run in {str(out)!r} began with; "
             f"bring them back, or choose another --out."
         )
+    _check_fields(before, now, out, ("model", "augment", "optim", "train"))
+    if before["processes"] != now["processes"]:
+        raise InputError(
+            f"the run in {str(out)!r} was begun with {before['processes']} processes, and is now asked for with "
+            f"{now['processes']}; give the same --processes."
+        )
 
 
-def _flat(recipe: dict[str, Any]) -> dict[str, Any]:
-    sections = ("data", "model", "augment", "optim", "train")
-    return {f"{section}.{field}": value for section in sections for field, value in recipe[section].items()}
+def _check_fields(before: dict[str, Any], now: dict[str, Any], out: Path, sections: tuple[str, ...]) -> None:
+    for section in sections:
+        old, new = before["recipe"][section], now["recipe"][section]
+        for name in sorted(old.keys() | new.keys()):
+            if old.get(name) != new.get(name) and (section, name) not in FREE:
+                raise InputError(
+                    f"the run in {str(out)!r} was begun with {section}.{name}={old.get(name)!r}, and is now asked for "
+                    f"with {new.get(name)!r}; give the same command, or choose another --out."
+                )

@@ -70,7 +70,8 @@ class World:
         dist.all_gather_object(parts, part.cpu())
         whole = parts[0].new_empty((total, *part.shape[1:]))
         for rank, rows in enumerate(parts):
-            whole[rank :: self.size] = rows
+            if len(rows):  # none, with fewer rows than processes
+                whole[rank :: self.size] = rows
         return whole
 
 
@@ -96,8 +97,8 @@ def launched() -> bool:
     return "RANK" in os.environ and "WORLD_SIZE" in os.environ
 
 
-def launch(processes: int, arguments: Sequence[str]) -> int:
-    """Run ``python -m vitrail`` with these arguments in several processes, with PyTorch's launcher; its exit status.
+def launch(processes: int, arguments: Sequence[str], command: str) -> int:
+    """Run ``python -m vitrail`` with these arguments in several processes, for a command; its exit status.
 
     Each gets its part of the cores: with more threads than cores, two processes are several times slower than one.
     """
@@ -107,7 +108,7 @@ def launch(processes: int, arguments: Sequence[str]) -> int:
 
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # the processes speak for themselves
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // processes)))
-    os.environ["VITRAIL_PARENT"] = str(os.getpid())
+    os.environ["VITRAIL_PARENT"], os.environ["VITRAIL_COMMAND"] = str(os.getpid()), command
     config = LaunchConfig(
         1, 1, processes, run_id="vitrail", rdzv_backend="c10d", rdzv_endpoint="localhost:0", max_restarts=0
     )

@@ -45,13 +45,15 @@ def _choices(recipe: Recipe, facts: Facts) -> list[Choice]:
     m, side = facts.pictures, min(facts.size)
     shape = [] if recipe.model.get("name", "vit") != "vit" else _shape(facts)
     few = f"{m:,} pictures to train on"
-    known = recipe.data.source != "pictures" or "train" in recipe.model_fields_set
-    optim = [] if known and "optim" in recipe.model_fields_set else _optim()
+    enough = max(15, min(150, round(300_000 / m)))
+    epochs = recipe.train.epochs if "epochs" in recipe.train.model_fields_set else enough
     return [
         *shape,
-        *optim,
-        Choice("train.epochs", max(15, min(150, round(300_000 / m))), f"{few}: about 300,000 in all, within 15 to 150"),
+        Choice("optim.name", "muon", "it learns in fewer steps than AdamW alone"),
+        Choice("optim.lr", 2e-3, "of AdamW, beside Muon"),
+        Choice("train.epochs", enough, f"{few}: about 300,000 in all, within 15 to 150"),
         Choice("train.batch", 64 if m < 10 * SMALL else 128, few),
+        Choice("train.evaluate", max(1, round(epochs / 40)), f"{epochs} epochs"),
         Choice("train.smoothing", 0.1, "a model trained from scratch grows too sure of itself"),
         Choice("train.ema", 0.99 if m < SMALL else 0.999, few),
         Choice("augment.flip", 0.0 if facts.grey else 0.5, _flip(facts)),
@@ -63,13 +65,6 @@ def _flip(facts: Facts) -> str:
     if facts.grey:
         return "grey pictures, which may be of writing"
     return "colour pictures, where left and right seldom matter"
-
-
-def _optim() -> list[Choice]:
-    return [
-        Choice("optim.name", "muon", "it learns in fewer steps than AdamW alone"),
-        Choice("optim.lr", 2e-3, "of AdamW beside Muon"),
-    ]
 
 
 def _shape(facts: Facts) -> list[Choice]:
