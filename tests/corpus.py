@@ -160,6 +160,11 @@ def bad():
         "movie.mp4": b"\0\0\0\x18ftypmp42" + b"\0" * 64,
         "picture.psd": b"8BPS\0\x01" + b"\0" * 20,
         "icon.ico": b"\0\0\x01\0\x01\0\x10\x10" + b"\0" * 20,
+        "half-a-palette.bmp": bmp[:30],
+        "letters.jpg": "Привет, мир".encode(),
+        "just-newlines.png": b"\n" * 100,
+        "riff-without-picture.webp": b"RIFF\x10\0\0\0WEBP" + b"\0" * 8,
+        "no-frames.gif": b"GIF89a\x05\0\x05\0\0\0\0;",
         "picture.heic": b"\0\0\0\x18ftypheic" + b"\0" * 64,
     }
 
@@ -170,10 +175,19 @@ def write_bad(folder):
     folder.mkdir(parents=True, exist_ok=True)
     for name, data in bad().items():
         (folder / name).write_bytes(data)
+    (folder / os.fsdecode(b"no-\xff-text.jpg")).write_bytes(b"not a picture")  # a name that is not UTF-8
     (folder / "broken-link.jpg").symlink_to("nowhere.jpg")
+    (folder / "folder-link.jpg").symlink_to(".", target_is_directory=True)
     (folder / "loop-link.jpg").symlink_to("loop-link.jpg")
     os.mkfifo(folder / "pipe.jpg")
-    names = [*bad(), "broken-link.jpg", "loop-link.jpg", "pipe.jpg"]
+    names = [
+        *bad(),
+        os.fsdecode(b"no-\xff-text.jpg"),
+        "broken-link.jpg",
+        "folder-link.jpg",
+        "loop-link.jpg",
+        "pipe.jpg",
+    ]
     if os.geteuid():  # root reads everything
         (folder / "locked.png").write_bytes(encoded(gradient(), "PNG"))
         (folder / "locked.png").chmod(0)

@@ -37,9 +37,9 @@ class Augment(Config):
     zoom: Rate = 0.0  # largest change of scale
     crop: Rate = 0.0  # largest share of the area that a random crop leaves out
     colour: Rate = 0.0  # largest change of brightness, contrast and saturation
-    erase: Chance = 0.0  # probability of a box made grey
-    mixup: Chance = 0.0  # probability that a step's pictures are mixed in pairs (Zhang et al. 2018)
-    cutmix: Chance = 0.0  # probability that they get a box of another picture (Yun et al. 2019)
+    erase: Chance = 0.0  # probability of a box made black
+    mixup: Chance = 0.0  # probability that a share's pictures are mixed in pairs (Zhang et al. 2018)
+    cutmix: Chance = 0.0  # probability that they get a box of another picture (Yun et al. 2019); of both, one is drawn
 
 
 class Optim(Config):
@@ -101,6 +101,8 @@ def read_recipe(what: str, assignments: Iterable[str] = (), **fields: Mapping[st
             raise InputError(
                 f"{section}={table[section]!r} in recipe {what!r} does not fit; it should be a table [{section}]."
             )
+        if section == "model" and "name" in changes:  # another model, with none of this one's fields
+            table[section].clear()
         table[section].update(changes)
     return Recipe(**override(table, assignments))
 

@@ -18,7 +18,7 @@ GREY = np.asarray(gradient("L")).astype(float)
 GREY_KINDS = {"grey.jpg", "grey.png", "sixteen.png", "sixteen.tiff", "deep.tiff", "float.tiff", "grey-alpha.png"}
 
 
-@pytest.mark.parametrize("name", sorted(set(good()) - ODD - CLEAR))
+@pytest.mark.parametrize("name", sorted(set(good()) - ODD - CLEAR - {"palette-transparent.png"}))
 def test_every_kind_shows_the_same_picture(name):
     """As bytes and as a file, within what its compression or palette loses."""
     pixels = read_pixels(good()[name], SIZE, 3).astype(float)
@@ -34,9 +34,15 @@ def test_every_kind_shows_the_same_picture(name):
 @pytest.mark.parametrize("name", sorted(CLEAR))
 def test_what_is_transparent_is_white(name):
     pixels = read_pixels(good()[name], SIZE, 3)
-    if "palette" not in name:
-        assert (pixels[:, : SIDE // 2] == 255).all()
-        assert (pixels[:, SIDE // 2 :] < 255).any()
+    assert (pixels[:, : SIDE // 2] == 255).all()
+    assert (pixels[:, SIDE // 2 :] < 255).any()
+
+
+def test_a_transparent_entry_of_a_palette_is_white():
+    entries = np.asarray(gradient().quantize(64))
+    pixels = read_pixels(good()["palette-transparent.png"], SIZE, 3)
+    assert (pixels[:, entries == 3] == 255).all()
+    assert (pixels[:, entries != 3] < 255).any()
 
 
 @pytest.mark.parametrize("name", sorted(good()))
@@ -87,9 +93,8 @@ def test_what_is_no_picture_says_why(name):
     assert str(caught.value)
     assert time.monotonic() - began < 20
     if "bomb" in name:
-        assert "pixels, more than 100,000,000" in str(caught.value) or "more than 100,000,000 pixels" in str(
-            caught.value
-        )
+        assert "more than" in str(caught.value)
+        assert "pixels" in str(caught.value)
     if "empty" in name:
         assert str(caught.value) == "empty"
     if name in ("cut.jpg", "cut.png", "cut.bmp"):
@@ -102,7 +107,7 @@ def test_files_that_are_not_files_say_why(tmp_path):
         with pytest.raises(Unreadable) as caught:
             read_pixels(tmp_path / name, (8, 8), 3)
         reasons[name] = str(caught.value)
-    assert len(reasons) >= 38
+    assert len(reasons) >= 40
     assert reasons["broken-link.jpg"] == "a link to a file that is not there"
     assert reasons["pipe.jpg"] == "not a regular file"
     assert "loop-link.jpg" in reasons

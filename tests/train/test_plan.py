@@ -17,7 +17,7 @@ def test_every_choice_is_a_model_and_a_recipe(pictures, size, grey):
     assert config.channels == (1 if grey else 3)
     assert config.size[0] <= max(64, min(size))
     assert {choice.field for choice in choices} >= {"model.width", "train.epochs", "optim.name", "augment.flip"}
-    assert all(choice.why for choice in choices if choice.field != "model.name")
+    assert all(choice.why for choice in choices)
 
 
 def test_what_is_given_is_kept():
@@ -33,3 +33,32 @@ def test_what_is_given_is_kept():
 def test_a_named_model_keeps_its_shape():
     filled, _ = choose(Recipe(model={"name": "vit-ti/16"}), Facts(5000, 10, (300, 300), grey=False))
     assert filled.model == {"name": "vit-ti/16"}
+
+
+@pytest.mark.parametrize(
+    ("given", "chosen"),
+    [
+        ({"width": 192}, {"hidden": 384, "heads": 6}),
+        ({"width": 100}, {"heads": 2, "hidden": 200}),
+        ({"patch": 7, "image": 28}, {"stem": "patch"}),
+        ({"image": 224}, {"patch": 16}),
+        ({"image": [32, 64]}, {"patch": 4}),
+    ],
+)
+def test_choices_fit_what_is_given(given, chosen):
+    filled, _ = choose(Recipe(model=given), Facts(5000, 10, (300, 300), grey=False))
+    fields = dict(filled.model)
+    assert fields | chosen | given == fields
+    configure(fields.pop("name"), classes=10, **fields)
+
+
+def test_the_rate_is_the_optimizer_s():
+    facts = Facts(5000, 10, (300, 300), grey=False)
+    assert choose(Recipe(), facts)[0].optim.lr == 2e-3
+    assert choose(read_recipe("digits", ["optim.name=adamw"]), facts)[0].optim.lr == 2e-3  # which the recipe says
+    assert choose(Recipe(optim={"name": "adamw"}), facts)[0].optim.lr == 1e-3
+
+
+def test_another_model_has_none_of_the_recipe_s_fields():
+    recipe = read_recipe("fashion", ["model.depth=3"], model={"name": "vit-nano/4"})
+    assert recipe.model == {"name": "vit-nano/4", "depth": 3}

@@ -14,6 +14,7 @@ from corpus import write_classes
 from killing import children_left, command, environment, kill_often, newest, run, same
 
 from vitrail.errors import InputError
+from vitrail.train.begin import check_free
 from vitrail.train.checkpoint import Checkpoints, Lock, unpack
 
 
@@ -98,7 +99,7 @@ def test_a_run_does_not_go_on_with_other_pictures(tmp_path):
     write_classes(tmp_path / "all", {"ant": 12}, seed=5)
     ran = subprocess.run([*words, "--resume"], env=environment(), check=False, capture_output=True, text=True)
     assert ran.returncode == 1
-    assert "the pictures to train on are not those that the run" in ran.stderr
+    assert "the pictures are not those that the run" in ran.stderr
 
 
 def test_a_run_in_use_is_left_alone(tmp_path):
@@ -117,7 +118,7 @@ def test_a_full_disk_gets_a_sentence_and_damages_nothing(tmp_path, whole):
     out = tmp_path / "run"
     process = start(out, "--set", "train.checkpoint=0")
     begun(out)
-    while newest(out) < 30:
+    while newest(out) < 30 and process.poll() is None:
         time.sleep(0.01)
     resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (20_000, 20_000))
     _, said = process.communicate(timeout=60)
@@ -159,6 +160,27 @@ def test_a_loss_that_is_not_finite_names_step_and_batch(tmp_path):
     assert "is nan at step" in said or "is inf at step" in said
     assert "(epoch 1, batch" in said
     assert "whose update was not made" in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("left", [[], ["data.json"], ["data.json", ".recipe.json.17.part"], [".data.json.17.part"]])
+def test_a_run_killed_before_it_began_begins_again(tmp_path, left):
+    for name in left:
+        (tmp_path / name).write_text("{")
+    check_free(tmp_path, resume=True)
+    check_free(tmp_path, resume=False)
+    (tmp_path / "mine.txt").write_text("precious")
+    with pytest.raises(InputError, match="is left alone"):
+        check_free(tmp_path, resume=True)
+
+
+def test_what_the_first_process_refuses_the_others_do_not_repeat(tmp_path):
+    run(tmp_path / "run", "--processes", "2", epochs=1)
+    process = start(tmp_path / "run", "--processes", "2", "--resume", "--epochs", "1", "--set", "optim.lr=0.5")
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert said.count("was begun with optim.lr=0.002") == 1
+    assert "Traceback" not in said
 
 
 def test_the_newest_complete_checkpoint_is_taken(tmp_path):

@@ -54,12 +54,13 @@ def main() -> None:
         _await_the_first()
         say(f"vitrail: {error}")
         sys.exit(1)
-    except KeyboardInterrupt:
-        say("vitrail: stopped.")
-        sys.exit(130)
     except OSError as error:  # a full disk, a folder that went away
+        _await_the_first()
         say(f"vitrail: {error.filename or 'a file'} could not be read or written: {error.strerror}.")
         sys.exit(1)
+    except Exception:
+        _await_the_first()
+        raise
 
 
 def _await_the_first() -> None:

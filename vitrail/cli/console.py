@@ -14,23 +14,33 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 def results() -> Console:
     """Where results go."""
-    console = Console(highlight=False, soft_wrap=True)
-    return console if console.is_terminal else Console(highlight=False, soft_wrap=True, width=WIDE)
+    console = Console(highlight=False, soft_wrap=True, emoji=False)
+    return console if console.is_terminal else Console(highlight=False, soft_wrap=True, emoji=False, width=WIDE)
 
 
 def messages() -> Console:
     """Where progress and messages go."""
-    return Console(stderr=True, highlight=False, soft_wrap=True)
+    return Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
 
 def say(message: str) -> None:
     """Print a message as it is."""
-    messages().print(message, markup=False)
+    messages().print(printable(message), markup=False)
+
+
+def tell(result: str) -> None:
+    """Print a result as it is."""
+    results().print(printable(result), markup=False)
+
+
+def printable(text: str) -> str:
+    """A text in which what is no character, as in some file names, is written as an escape."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def print_json(value: Any) -> None:
     """Print one JSON value on stdout."""
-    typer.echo(json.dumps(value, ensure_ascii=False))
+    typer.echo(printable(json.dumps(value, ensure_ascii=False)))
 
 
 def table(*columns: str) -> Table:

@@ -29,12 +29,12 @@ def evaluate(
 
         keep_memory()
         predictor = Predictor.of(run)
-    pictures, aside = _own(run) if data is None else _given(data, predictor)
+    pictures, aside = _own(run, predictor) if data is None else _given(data, predictor)
     for one in aside:
         say(f"set aside: {one.what}: {one.why}")
     with messages().status(f"Measuring on {len(pictures):,} pictures ..."):
         logits = answers(predictor.model, pictures, predictor.normalise)
-    found = scores(logits[:, : len(predictor.labels)], pictures.labels, pictures.names)
+    found = scores(logits, pictures.labels, pictures.names)
     if as_json:
         print_json({"run": str(run), "data": data, "set aside": len(aside), **asdict(found)})
         return
@@ -50,23 +50,37 @@ def evaluate(
     )
 
 
-def _own(run: Path) -> "tuple[Pictures, list[Aside]]":
+def _own(run: Path, predictor: "Predictor") -> "tuple[Pictures, list[Aside]]":
     """The pictures that the run was tested on."""
+    from vitrail.errors import InputError
     from vitrail.files import read_json
     from vitrail.recipe import Recipe
     from vitrail.train import prepare
 
-    parts = prepare(Recipe(**read_json(run / "config.json")["recipe"]), counted).parts
-    return parts.test, []
+    about = read_json(run / "config.json")
+    if "recipe" not in about:
+        raise InputError(f"{str(run)!r} does not say what it was trained on; give the pictures to measure on.")
+    parts = prepare(Recipe(**about["recipe"]), counted).parts
+    if parts.test.names != predictor.labels:
+        raise InputError(
+            f"the classes of the pictures are no longer those that {str(run)!r} learned; "
+            f"give the pictures to measure on."
+        )
+    return parts.test, parts.aside
 
 
 def _given(data: str, predictor: "Predictor") -> "tuple[Pictures, list[Aside]]":
-    """Pictures that the user names."""
-    from vitrail.data import find, from_idx, idx_parts, labelled, sources
+    """Pictures that the user names, of the classes that the model has."""
+    from vitrail.data import Aside, find, idx_parts, labelled, read_idx_part, sources
+    from vitrail.errors import InputError
 
     config, path = predictor.config, Path(data)
-    if data in sources:
-        return sources[data](None, 0.2, 0).test.fitted(config.size, config.channels), []
-    if path.is_dir() and "train" in idx_parts(path):
-        return from_idx(path, 0.2, 0, predictor.labels).test.fitted(config.size, config.channels), []
-    return labelled(find(path), predictor.labels, config.size, config.channels, counted)
+    if data not in sources and not (path.is_dir() and idx_parts(path)):
+        return labelled(find(path), predictor.labels, config.size, config.channels, counted)
+    pictures = sources[data](None, 0.2, 0).test if data in sources else read_idx_part(path)
+    known = pictures.among(predictor.labels)
+    if not len(known):
+        raise InputError(f"{data!r} holds no class that the model knows: {', '.join(pictures.present().names)}.")
+    unknown = len(pictures) - len(known)
+    aside = [Aside(f"{unknown} pictures", "of classes that the model does not know")] if unknown else []
+    return known.fitted(config.size, config.channels), aside

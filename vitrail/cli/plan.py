@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 from vitrail.cli.progress import span
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from vitrail.data import Parts
     from vitrail.train import Job, Prepared
 
@@ -33,6 +35,7 @@ def plan(prepared: "Prepared", job: "Job", seconds: float) -> str:
         f"model     {shape}, width {c.width}, depth {c.depth}, {c.heads} heads: {job.parameters:,} parameters",
         f"train     {t.epochs} epochs of {job.batches.per_epoch:,} steps, batch {t.batch}, {rates}, {how}",
         f"augment   {', '.join(changes) or 'nothing'}",
+        f"normalise {_listed(job.normalise.mean)} in the mean, {_listed(job.normalise.std)} of deviation",
         f"time      about {span(left)}",
         f"run       {job.out}",
     ]
@@ -56,7 +59,7 @@ def _data(parts: "Parts") -> list[str]:
         f"data      {parts.layout}: {both}, of {size} pixels",
         f"classes   {len(counts)}: {listed}",
     ]
-    if by_size[0][0] > 3 * by_size[-1][0]:
+    if by_size[0][0] > 3 * by_size[-1][0] > 0:
         lines.append(
             f"balance   {by_size[0][1]!r} has {by_size[0][0] / by_size[-1][0]:.0f} times the pictures of "
             f"{by_size[-1][1]!r}: look at the accuracy of each class"
@@ -65,7 +68,7 @@ def _data(parts: "Parts") -> list[str]:
         lines.append(f"set aside {len(parts.aside)}, all in data.json:")
         lines += [f"  {one.what}: {one.why}" for one in parts.aside[:NAMED]]
         lines += [f"  ... and {len(parts.aside) - NAMED} more"] * (len(parts.aside) > NAMED)
-    if leaks := parts.leaks():
+    if leaks := parts.leaks:
         lines.append(
             f"warning   {len(leaks)} of the pictures to test on are also trained on, so the accuracy will be too high:"
         )
@@ -75,3 +78,7 @@ def _data(parts: "Parts") -> list[str]:
         f"left      {folder} is not used; `vitrail evaluate RUN {folder}` measures on it" for folder in parts.left
     ]
     return lines
+
+
+def _listed(values: "Sequence[float]") -> str:
+    return " ".join(f"{value:.3f}" for value in values)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vitrail.cli.console import Json, messages, print_json, results, say
+from vitrail.cli.console import Json, messages, print_json, say, tell
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +37,7 @@ def predict(
             say(f"{answer.name}: {answer.error}")
         else:
             listed = "  ".join(f"{label} {chance:.1%}" for label, chance in answer.labels)
-            results().print(f"{answer.name}  {listed}", markup=False)
+            tell(f"{answer.name}  {listed}")
     if bad:
         say(f"vitrail: {bad} of the pictures could not be read.")
         raise typer.Exit(1)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vitrail.cli.console import Json, messages, print_json, results, say
+from vitrail.cli.console import Json, messages, print_json, say, tell
 from vitrail.cli.plan import plan
 from vitrail.cli.progress import counted, shown
 from vitrail.recipe import Recipe, read_recipe
@@ -52,8 +52,8 @@ def train(
         from vitrail.train.begin import check_free
 
         check_free(folder, resume=resume)
-        if processes > 1 and not launched():
-            sys.exit(launch(processes, [*_again(folder), *["--resume"] * resume], _command(folder)))
+    if processes > 1 and not launched():
+        sys.exit(launch(processes, [*_again(folder), *["--resume"] * resume], _command(folder)))
     result = _run(recipe, folder, resume=resume)
     if result is None:
         return
@@ -61,7 +61,7 @@ def train(
         print_json(asdict(result))
         return
     answer = f"test accuracy {result.accuracy:.2%} ({result.correct:,} of {result.tested:,}), run in {result.run}"
-    results().print(answer, markup=False)
+    tell(answer)
     say(f"report: {Path(result.run) / 'report.html'}")
 
 
@@ -76,7 +76,9 @@ def _run(recipe: Recipe, folder: Path, *, resume: bool) -> "Result | None":
     die_with_parent()
     command = os.environ.get("VITRAIL_COMMAND") or _command(folder)
     with world(recipe.train.device) as here:
-        prepared = prepare(recipe, counted if here.first else lambda _, items, __: items)
+        if here.size > 1 and "--processes" not in command:  # which torchrun said
+            command += f" --processes {here.size}"
+        prepared = prepare(recipe, counted) if here.first else prepare(recipe)
         job = Job(prepared, folder, here)
         with begun(prepared, folder, here, resume=resume, command=command):
             went_on = job.resume() if resume else 0
@@ -85,7 +87,7 @@ def _run(recipe: Recipe, folder: Path, *, resume: bool) -> "Result | None":
                 say(plan(prepared, job, seconds))
                 say(f"going on after step {went_on:,} of {job.total:,}") if went_on else None
             try:
-                shown(job, job.steps(_asked_to_stop()))
+                shown(job, job.steps(_Stop()))
             except Interrupted as stopped:
                 if here.first:
                     say(f"vitrail: {stopped}; go on with:\n  {command} --resume")
@@ -112,10 +114,6 @@ class _Stop:
 
     def __call__(self) -> bool:
         return self.asked
-
-
-def _asked_to_stop() -> _Stop:
-    return _Stop()
 
 
 def _folder(out: Path | None, name: str, *, resume: bool) -> Path:

@@ -4,7 +4,7 @@ from vitrail.data.augment import augmenter
 from vitrail.data.batches import Batch, Batches, stream
 from vitrail.data.collect import Aside, Parts, Survey, collect, labelled, listed, survey
 from vitrail.data.decode import Unreadable, read_pixels
-from vitrail.data.embedded import from_idx, sources
+from vitrail.data.embedded import from_idx, read_idx_part, sources
 from vitrail.data.find import files_in, find
 from vitrail.data.idx import idx_parts
 from vitrail.data.pictures import Normalise, Pictures, unit
@@ -26,6 +26,7 @@ __all__ = [
     "idx_parts",
     "labelled",
     "listed",
+    "read_idx_part",
     "read_pixels",
     "sources",
     "stream",

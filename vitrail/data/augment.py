@@ -48,7 +48,7 @@ def _changes(recipe: Augment, size: tuple[int, int], channels: int) -> list[nn.M
             k.RandomAffine(recipe.rotate, scale=(1 - recipe.zoom, 1 + recipe.zoom), padding_mode="border", p=1.0)
         )
     if recipe.shift:
-        room = (max(1, round(recipe.shift * size[0])), max(1, round(recipe.shift * size[1])))
+        room = (max(1, round(recipe.shift * size[1])), max(1, round(recipe.shift * size[0])))  # across, down
         changes.append(k.RandomCrop(size, padding=room, padding_mode="replicate"))
     if recipe.flip:
         changes.append(k.RandomHorizontalFlip(recipe.flip))

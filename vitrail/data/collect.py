@@ -5,7 +5,8 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
 from typing import TypeVar
@@ -44,6 +45,7 @@ class Parts:
     left: tuple[str, ...] = ()
     sizes: tuple[Size, Size, Size] = ((0, 0), (0, 0), (0, 0))  # of the files: smallest, middle, largest
 
+    @cached_property
     def leaks(self) -> list[tuple[str, str]]:
         """Pictures to test on that are also trained on, pixel for pixel: (to test on, to train on)."""
         seen = {_digest(self.train, place): file for place, file in enumerate(self.train.files)}
@@ -77,9 +79,9 @@ class Survey:
         return ordered[0], ordered[len(ordered) // 2], ordered[-1]
 
 
-def survey(found: Found, shown: Progress[Item]) -> Survey:
+def survey(found: Found, shown: Progress[object]) -> Survey:
     """Open every file and read its header."""
-    headers = _each(_try(lambda item: read_header(item.file)), shown("looking at", found.items, len(found.items)))
+    headers = _each("looking at", lambda item: read_header(item.file), found.items, shown)
     good = [(item, header) for item, header in zip(found.items, headers, strict=True) if isinstance(header, Header)]
     bad = [
         Aside(str(item.file), why, unreadable=True)
@@ -87,6 +89,7 @@ def survey(found: Found, shown: Progress[Item]) -> Survey:
         if isinstance(why, str)
     ]
     _enough(len(good), bad, 1.0, found)
+    bad += [Aside(str(file), "not in the folder of a class") for file in found.loose]
     items, aside = _usable([item for item, _ in good], found)
     kept = set(map(id, items))
     return Survey(found, items, [header for item, header in good if id(item) in kept], bad + aside)
@@ -101,7 +104,7 @@ def collect(
     seed: int,
     limit: float,
     memory: float,
-    shown: Progress[Item],
+    shown: Progress[object],
 ) -> Parts:
     """Decode every picture at a size, and split what is not split yet."""
     found = looked.found
@@ -110,31 +113,35 @@ def collect(
     items, aside = _usable([looked.items[place] for place in everything.rows.tolist()], found)
     kept = set(map(id, items))
     usable = [n for n, place in enumerate(everything.rows.tolist()) if id(looked.items[place]) in kept]
-    chosen = _named(everything[torch.tensor(usable)])
+    chosen = everything[torch.tensor(usable)].present()
     train, held = _divided(chosen, items, test, seed)
+    said = {one.what for one in looked.aside}
+    aside = [one for one in aside if one.what not in said]
     return Parts(train, held, found.layout, len(found.items), looked.aside + bad + aside, found.left, looked.sizes)
 
 
 def labelled(
-    found: Found, names: tuple[str, ...], size: Size, channels: int, shown: Progress[Item]
+    found: Found, names: tuple[str, ...], size: Size, channels: int, shown: Progress[object]
 ) -> tuple[Pictures, list[Aside]]:
     """Pictures to measure on, of classes that are known by these names: the test part, where there are parts."""
     divided = any(item.part for item in found.items)
     items = [item for item in found.items if item.part == "test" or not divided]
     known = [item for item in items if item.label in names]
-    aside = [Aside(str(item.file), f"of class {item.label!r}, which the model does not know") for item in items]
-    aside = [one for one, item in zip(aside, items, strict=True) if item.label not in names]
+    aside = [
+        Aside(str(item.file), f"of class {item.label!r}, which the model does not know")
+        for item in items
+        if item.label not in names
+    ]
     pictures, bad = _decoded(known, size, channels, MEMORY, shown)
     if not len(pictures):
         raise InputError(
             f"{found.layout}: no picture of a class that the model knows can be read:\n{listed(bad + aside)}"
         )
-    numbers = torch.tensor([names.index(pictures.names[label]) for label in pictures.labels.tolist()])
-    return replace(pictures, labels=numbers, names=names), aside + bad
+    return pictures.among(names), aside + bad
 
 
 def _decoded(
-    items: list[Item], size: Size, channels: int, memory: float, shown: Progress[Item]
+    items: list[Item], size: Size, channels: int, memory: float, shown: Progress[object]
 ) -> tuple[Pictures, list[Aside]]:
     """The pictures that can be read, and what is wrong with the others."""
     store = _store((len(items), channels, *size), memory)
@@ -143,7 +150,7 @@ def _decoded(
         place, item = numbered
         store[place] = read_pixels(item.file, size, channels)
 
-    answers = _each(_try(read), enumerate(shown("reading", items, len(items))))
+    answers = _each("reading", read, list(enumerate(items)), shown)
     bad = [
         Aside(str(item.file), why, unreadable=True)
         for item, why in zip(items, answers, strict=True)
@@ -155,12 +162,6 @@ def _decoded(
     labels = torch.tensor([numbers[items[place].label] for place in good], dtype=torch.int64)
     files = [str(items[place].file) for place in good]
     return Pictures(torch.from_numpy(store), torch.tensor(good, dtype=torch.int64), labels, names, files), bad
-
-
-def _named(pictures: Pictures) -> Pictures:
-    """The same pictures, with the names of those classes alone that are left."""
-    left, labels = pictures.labels.unique(return_inverse=True)
-    return replace(pictures, labels=labels, names=tuple(pictures.names[number] for number in left.tolist()))
 
 
 def _divided(pictures: Pictures, items: Sequence[Item], share: float, seed: int) -> tuple[Pictures, Pictures]:
@@ -208,20 +209,13 @@ def _enough(good: int, bad: list[Aside], limit: float, found: Found) -> None:
         )
 
 
-def listed(aside: Sequence[Aside], most: int = 30) -> str:
+def listed(aside: Sequence[Aside]) -> str:
     """What was set aside, a line each."""
-    lines = [f"  {one.what}: {one.why}" for one in aside[:most]]
-    return "\n".join(lines + [f"  ... and {len(aside) - most} more"] * (len(aside) > most))
+    return "\n".join(f"  {one.what}: {one.why}" for one in aside)
 
 
-def _each(what: Callable[[T], object], items: Iterable[T]) -> list[object]:
-    """What comes of each item, many at a time: decoders let other threads run."""
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return list(pool.map(what, items))
-
-
-def _try(read: Callable[[T], object]) -> Callable[[T], object]:
-    """What reading gives, or why it failed."""
+def _each(what: str, read: Callable[[T], object], items: Sequence[T], shown: Progress[object]) -> list[object]:
+    """What reading each item gives, or why it failed; many at a time, since decoders let other threads run."""
 
     def tried(item: T) -> object:
         try:
@@ -229,7 +223,8 @@ def _try(read: Callable[[T], object]) -> Callable[[T], object]:
         except Unreadable as error:
             return str(error)
 
-    return tried
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(shown(what, pool.map(tried, items), len(items)))
 
 
 def _store(shape: tuple[int, ...], memory: float) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
@@ -237,6 +232,7 @@ def _store(shape: tuple[int, ...], memory: float) -> np.ndarray[tuple[int, ...],
     if np.prod(shape) <= memory * 2**30:
         return np.zeros(shape, np.uint8)
     with tempfile.TemporaryFile(dir=Path.cwd()) as file:
+        os.posix_fallocate(file.fileno(), 0, int(np.prod(shape)))  # a full disk says so now, not by a signal later
         return np.memmap(file, np.uint8, "w+", shape=shape)
 
 

@@ -20,7 +20,7 @@ Size = tuple[int, int]  # down, across
 Pixels = NDArray[np.uint8]  # c H W
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "AVIF")
-LIMIT = 100_000_000  # pixels: a file of some kilobytes may unpack to any number of them
+LIMIT = 89_478_485  # pixels, Pillow's own: a file of some kilobytes may unpack to any number of them
 _WHITE = 255
 _opening = threading.Lock()  # the warnings are the whole process's
 
@@ -84,10 +84,11 @@ def _opened(file: Path | bytes) -> Iterator[Image.Image]:
         raise
     except UnidentifiedImageError:
         raise Unreadable("not a picture of a kind that is read here") from None
-    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
-        raise Unreadable(f"more than {LIMIT:,} pixels") from None
+    except Image.DecompressionBombError:
+        raise Unreadable(f"more than {2 * LIMIT:,} pixels") from None
     except FileNotFoundError:
-        raise Unreadable("a link to a file that is not there") from None
+        link = isinstance(file, Path) and file.is_symlink()
+        raise Unreadable("a link to a file that is not there" if link else "not there") from None
     except OSError as error:
         raise Unreadable(_reason(error)) from None
     except MemoryError:
@@ -110,10 +111,11 @@ def _open(file: Path | bytes) -> Image.Image:
         source = file
     with _opening, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        warnings.simplefilter("error", Image.DecompressionBombWarning)
         image = Image.open(source, formats=FORMATS)
-    if image.width * image.height > LIMIT:
-        raise Unreadable(f"{image.width * image.height:,} pixels, more than {LIMIT:,}")
+    most = 2 * LIMIT if image.format == "JPEG" else LIMIT  # which is not unpacked whole
+    if image.width * image.height > most:
+        image.close()
+        raise Unreadable(f"{image.width * image.height:,} pixels, more than {most:,}")
     return image
 
 

@@ -7,7 +7,7 @@ import torch
 from einops import rearrange
 from sklearn.datasets import load_digits
 
-from vitrail.data.collect import Parts
+from vitrail.data.collect import Aside, Parts
 from vitrail.data.idx import idx_parts, read_pair
 from vitrail.data.pictures import Pictures
 from vitrail.errors import InputError
@@ -46,23 +46,29 @@ def fashion(path: Path | None, share: float, seed: int) -> Parts:
 
 
 def from_idx(folder: Path, share: float, seed: int, names: tuple[str, ...] = ()) -> Parts:
-    """The idx files of a folder; without files to test on, a share of those to train on."""
+    """The idx files of a folder; without files to test on, a share of those to train on. Without names, numbers."""
     parts = idx_parts(folder)
-    train = _pictures(*parts["train"], names, "train")
+    everything = _pictures(*parts["train"], names, "train").present()
+    size = (int(everything.store.shape[2]), int(everything.store.shape[3]))
     if "test" not in parts:
-        kept, held = train.split(share, seed)
-        found = len(train)
-    else:
-        kept, held = train, _pictures(*parts["test"], train.names, "test")
-        held = held.fitted((train.store.shape[2], train.store.shape[3]), 1)
-        found = len(kept) + len(held)
-    size = (int(train.store.shape[2]), int(train.store.shape[3]))
-    return Parts(kept, held, "idx files", found, sizes=(size,) * 3)
+        train, test = everything.split(share, seed)
+        return Parts(train, test, "idx files", len(everything), sizes=(size,) * 3)
+    held = _pictures(*parts["test"], names, "test")
+    known = held.among(everything.names)
+    aside = [Aside(file, "of a class without a picture to train on") for file in sorted({*held.files} - {*known.files})]
+    test = known.fitted(size, 1)
+    return Parts(everything, test, "idx files", len(everything) + len(held), aside, sizes=(size,) * 3)
+
+
+def read_idx_part(folder: Path) -> Pictures:
+    """The part of a folder's idx files that is to test on, or the only one that is there."""
+    parts = idx_parts(folder)
+    return _pictures(*(parts.get("test") or parts["train"]), (), "picture")
 
 
 def _pictures(images: Path, labels: Path, names: tuple[str, ...], part: str) -> Pictures:
     pixels, classes = read_pair(images, labels)
-    names = names or tuple(str(number) for number in range(int(classes.max()) + 1))
+    names = names or tuple(str(number) for number in range(256))
     if int(classes.max()) >= len(names):
         raise InputError(f"{str(labels)!r} holds label {int(classes.max())}, and there are {len(names)} classes.")
     return Pictures.of(pixels, classes, names, part)

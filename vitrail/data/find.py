@@ -4,6 +4,7 @@ import csv
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 from typing import Literal
 
@@ -25,12 +26,13 @@ class Item:
 
 @dataclass(frozen=True)
 class Found:
-    """What is there: how it is laid out, the files, every class that has a place, and what is left for later."""
+    """What is there: how it is laid out, the files, every class that has a place, and what is not used."""
 
     layout: str
     items: list[Item]
     classes: list[str]
     left: tuple[str, ...] = ()
+    loose: tuple[Path, ...] = ()  # files beside the folders of the classes
 
 
 def find(path: Path) -> Found:
@@ -43,22 +45,29 @@ def find(path: Path) -> Found:
                 f"{str(path)!r} is one file; give a folder of pictures, one folder a class, or a CSV of path and label."
             )
         return _table(path)
-    folders = _folders(path)
+    folders, tables = _folders(path), sorted(path.glob("*.csv"))
+    if len(tables) == 1 and len(folders) <= 1:
+        return _table(tables[0])
+    if not folders:
+        raise InputError(
+            f"{str(path)!r} holds no folder; put the pictures of each class in a folder with its name, or give a CSV "
+            f"file of path and label."
+        )
     parts = {folder.name.lower(): folder for folder in folders}
-    train = next((parts[name] for name in TRAIN if name in parts), None)
-    tests = [parts[name] for name in TEST if name in parts]
+    train = next((parts[name] for name in TRAIN if name in parts and _folders(parts[name])), None)
+    tests = [parts[name] for name in TEST if name in parts and _folders(parts[name])]
     if train is not None and tests:
         return _parts(train, tests)
-    if folders:
-        items = [Item(file, folder.name) for folder in folders for file in files_in(folder)]
-        return Found("a folder for each class", items, [folder.name for folder in folders])
-    tables = sorted(path.glob("*.csv"))
-    if len(tables) == 1:
-        return _table(tables[0])
-    raise InputError(
-        f"{str(path)!r} holds no folder; put the pictures of each class in a folder with its name, or give a CSV file "
-        f"of path and label."
-    )
+    if train is not None and parts.keys() <= {*TRAIN, *TEST}:
+        return _classes(train)  # and nothing, or nothing by class, to test on
+    return _classes(path)
+
+
+def _classes(path: Path) -> Found:
+    folders = _folders(path)
+    items = [Item(file, folder.name) for folder in folders for file in files_in(folder)]
+    loose = tuple(sorted(file for file in path.iterdir() if not _skipped(file.name) and not file.is_dir()))
+    return Found("a folder for each class", items, [folder.name for folder in folders], loose=loose)
 
 
 def _parts(train: Path, tests: list[Path]) -> Found:
@@ -78,7 +87,12 @@ def _table(path: Path) -> Found:
     except UnicodeDecodeError:
         raise InputError(f"{str(path)!r} is not text in UTF-8; save it as CSV in UTF-8.") from None
     delimiter = next((mark for mark in "\t;," if mark in text.partition("\n")[0]), ",")
-    rows = [[cell.strip() for cell in row] for row in csv.reader(text.splitlines(), delimiter=delimiter)]
+    try:
+        rows = [[cell.strip() for cell in row] for row in csv.reader(StringIO(text, newline=""), delimiter=delimiter)]
+    except csv.Error as error:
+        raise InputError(
+            f"{str(path)!r} is not a table of path and label ({error}); look at it in an editor."
+        ) from None
     rows = [row for row in rows if any(row)]
     if not rows:
         raise InputError(f"{str(path)!r} is empty; give it a row of path and label for each picture.")
@@ -98,10 +112,13 @@ def _table(path: Path) -> Found:
             raise InputError(f"{str(path)!r} has a row without a label: {','.join(row)!r}; mend it.")
         part = row[split].lower() if split is not None and split < len(row) else ""
         where: Part = "train" if part in TRAIN else "test" if part in TEST else ""
+        if split is not None and not where:
+            raise InputError(
+                f"{str(path)!r} says {part!r} in column {names[split]!r}; it should say 'train' or 'test' in every row."
+            )
         items.append(Item(path.parent / row[at[0]], row[at[1]], where))
-    if any(item.part for item in items) and {item.part for item in items} != {"train", "test"}:
-        column = names[split or 0]
-        raise InputError(f"the column {column!r} of {str(path)!r} should say 'train' or 'test' in every row.")
+    if split is not None and len({item.part for item in items}) == 1:
+        raise InputError(f"{str(path)!r} puts all pictures in one part; leave out the column {names[split]!r}.")
     return Found(f"the table {path.name}", items, sorted({item.label for item in items}))
 
 
@@ -118,10 +135,13 @@ def _folders(path: Path) -> list[Path]:
 
 
 def files_in(folder: Path) -> Iterator[Path]:
-    """All files under it, by name; links to folders are not followed, so that none is walked forever."""
-    for where, folders, files in os.walk(folder):
+    """All files under it, by name; and what cannot be looked into: links to folders, and folders that are locked."""
+    closed: list[Path] = []
+    for where, folders, files in os.walk(folder, onerror=lambda error: closed.append(Path(error.filename))):
         folders[:] = sorted(name for name in folders if not _skipped(name))
-        yield from (Path(where) / name for name in sorted(files) if not _skipped(name))
+        links = [name for name in folders if (Path(where) / name).is_symlink()]
+        yield from (Path(where) / name for name in sorted([*files, *links]) if not _skipped(name))
+    yield from closed
 
 
 def _skipped(name: str) -> bool:

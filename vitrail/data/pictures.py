@@ -1,5 +1,6 @@
 """Labelled pictures, decoded once and kept in memory, or in a file that the system maps into it."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -9,6 +10,8 @@ from sklearn.model_selection import train_test_split
 from torch import Tensor
 
 from vitrail.errors import InputError
+
+GREY = (0.299, 0.587, 0.114)  # of red, green and blue (ITU-R 601)
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +45,17 @@ class Pictures:
         """All of them, (m c H W)."""
         return self.store[self.rows]
 
+    def present(self) -> "Pictures":
+        """The same pictures, with the names of those classes alone that they have."""
+        return self.among([self.names[number] for number in self.labels.unique().tolist()])
+
+    def among(self, names: Sequence[str]) -> "Pictures":
+        """Those of classes with these names, numbered by them."""
+        numbers = {name: number for number, name in enumerate(names)}
+        known = torch.tensor([numbers.get(name, -1) for name in self.names])[self.labels]
+        kept = (known >= 0).nonzero()[:, 0]
+        return replace(self[kept], labels=known[kept], names=tuple(names))
+
     def split(self, share: float, seed: int) -> tuple["Pictures", "Pictures"]:
         """The pictures without a share of each class, and that share; the same ones for the same seed."""
         total, counts = len(self), torch.bincount(self.labels, minlength=len(self.names))
@@ -50,7 +64,7 @@ class Pictures:
             raise InputError(
                 f"class {name!r} has {int(counts.min())} pictures, and needs one to train and one to test on."
             )
-        if not len(self.names) <= round(share * total) <= total - len(self.names):
+        if not len(self.names) <= math.ceil(share * total) <= total - len(self.names):
             raise InputError(
                 f"a share of {share} of {total} pictures cannot hold one of each of {len(self.names)} classes and "
                 f"leave one; choose another data.test."
@@ -65,10 +79,18 @@ class Pictures:
         if (self.store.shape[1], *self.store.shape[2:]) == (channels, *size):
             return self
 
+        height, width = self.store.shape[2:]
+        scale = max(size[0] / height, size[1] / width)  # the middle, as large as the shape allows, as of a file
+        inner = (round(size[0] / scale), round(size[1] / scale))
+        top, left = (height - inner[0]) // 2, (width - inner[1]) // 2
+
         def fit(images: Tensor) -> Tensor:
-            resized = F.interpolate(images.float(), size, mode="bilinear", antialias=True)
+            middle = images[..., top : top + inner[0], left : left + inner[1]].float()
             if channels != images.shape[1]:
-                resized = resized.mean(1, keepdim=True).expand(-1, channels, -1, -1)
+                if images.shape[1] == len(GREY):
+                    middle = (middle * middle.new_tensor(GREY).view(-1, 1, 1)).sum(1, keepdim=True)
+                middle = middle.expand(-1, channels, -1, -1)
+            resized = F.interpolate(middle, size, mode="bicubic", antialias=True)
             return resized.round().clamp(0, 255).to(torch.uint8)
 
         store = torch.cat([fit(self.store[rows]) for rows in self.rows.split(1024)])

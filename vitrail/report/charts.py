@@ -34,6 +34,9 @@ def line_chart(lines: Sequence[Line], across: str, *, percent: bool = False) -> 
     parts = [frame.axes(across, percent=percent)]
     for line in drawn:
         path = " ".join(f"{frame.x(x):.1f},{frame.y(y):.1f}" for x, y in line.points)
+        if len(line.points) == 1:
+            x, y = line.points[0]
+            parts.append(f'<circle cx="{frame.x(x):.1f}" cy="{frame.y(y):.1f}" r="4" fill="var(--{line.colour})"/>')
         parts.append(f'<polyline points="{path}" fill="none" stroke="var(--{line.colour})" stroke-width="2"/>')
     legend = "".join(f'<span class="key {line.colour}">{Markup.escape(line.name)}</span>' for line in drawn)
     names = " and ".join(line.name for line in drawn)

@@ -62,7 +62,7 @@ def write_report(run: Path, test: Pictures, scores: Scores, logits: Tensor) -> P
     )
     path = run / "report.html"
     with whole(path) as aside:
-        aside.write_text(page, encoding="utf-8")
+        aside.write_text(page, encoding="utf-8", errors="backslashreplace")
     return path
 
 

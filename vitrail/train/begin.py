@@ -25,7 +25,7 @@ def check_free(out: Path, *, resume: bool) -> None:
     if out.exists() and not out.is_dir():
         raise InputError(f"{str(out)!r} is a file, and is left alone; choose another --out.")
     begun = (out / "recipe.json").is_file()
-    there = out.is_dir() and any(path.name != ".lock" for path in out.iterdir())
+    there = out.is_dir() and any(not _before(path) for path in out.iterdir())
     if there and not begun:
         raise InputError(f"{str(out)!r} is there already, and is left alone; choose another --out, or remove it.")
     if there and not resume:
@@ -45,6 +45,8 @@ def begun(prepared: Prepared, out: Path, world: World, *, resume: bool, command:
     lock = Lock(out)
     try:
         check_free(out, resume=resume)
+        for stray in out.glob(".*.part"):  # of a process that was killed
+            stray.unlink(missing_ok=True)
         run = _description(prepared, world, command)
         if (out / "recipe.json").is_file():
             _check_same(read_json(out / "recipe.json"), run, out)
@@ -54,6 +56,11 @@ def begun(prepared: Prepared, out: Path, world: World, *, resume: bool, command:
         yield
     finally:
         lock.release()
+
+
+def _before(path: Path) -> bool:
+    """Whether a file is one that a process killed before the run began may leave: recipe.json is written last."""
+    return path.name in (".lock", "data.json") or (path.name.startswith(".") and path.suffix == ".part")
 
 
 def data_record(parts: Parts) -> dict[str, Any]:
@@ -70,16 +77,16 @@ def data_record(parts: Parts) -> dict[str, Any]:
         "sizes": parts.sizes,
         "left for later": parts.left,
         "set aside": [asdict(one) for one in parts.aside],
-        "in both parts": parts.leaks(),
+        "in both parts": parts.leaks,
     }
 
 
 def _description(prepared: Prepared, world: World, command: str) -> dict[str, Any]:
-    train = prepared.parts.train
     pixels = blake2b(digest_size=16)
-    for rows in train.rows.split(4096):
-        pixels.update(train.store[rows].numpy().tobytes())
-    pixels.update(train.labels.numpy().tobytes())
+    for part in (prepared.parts.train, prepared.parts.test):
+        for rows in part.rows.split(4096):
+            pixels.update(part.store[rows].numpy().tobytes())
+        pixels.update(part.labels.numpy().tobytes())
     return {
         "command": command,
         "recipe": prepared.recipe.model_dump(mode="json"),
@@ -97,7 +104,7 @@ def _check_same(before: Any, now: dict[str, Any], out: Path) -> None:
     _check_fields(before, now, out, ("data",))
     if before["pictures"] != now["pictures"]:
         raise InputError(
-            f"the pictures to train on are not those that the run in {str(out)!r} began with; "
+            f"the pictures are not those that the run in {str(out)!r} began with; "
             f"bring them back, or choose another --out."
         )
     _check_fields(before, now, out, ("model", "augment", "optim", "train"))

@@ -1,5 +1,6 @@
 """Checkpoints: written aside, synced, renamed, and marked complete, so that a reader never takes half of one."""
 
+import errno
 import os
 from contextlib import suppress
 from hashlib import blake2b
@@ -31,7 +32,7 @@ class Checkpoints:
         with whole(path) as aside:
             aside.write_bytes(data)
         write_json(path.with_suffix(".json"), {"step": step, "bytes": len(data), "blake2b": _digest(data)})
-        kept = {f"{step:08}" for step in self.complete()[-KEPT:]}
+        kept = {f"{one:08}" for one in [one for one in self.complete() if one <= step][-KEPT:]}
         for other in sorted(self.folder.iterdir()):  # .json before .pt: first what says that one is complete
             if other.stem not in kept:
                 other.unlink(missing_ok=True)
@@ -73,7 +74,9 @@ class Lock:
             raise InputError(f"{str(run)!r} cannot be written: {error.strerror}; choose another folder.") from None
         try:
             fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except OSError as error:
+            if error.errno not in (errno.EAGAIN, errno.EACCES):
+                raise InputError(f"{str(run)!r} cannot be locked: {error.strerror}; choose another folder.") from None
             self.file.seek(0)
             who = self.file.read().strip() or "unknown"
             self.file.close()

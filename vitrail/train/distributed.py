@@ -31,19 +31,18 @@ class World:
 
     def wrap(self, model: nn.Module) -> nn.Module:
         """The model as it is trained: gradients averaged over the processes, if there are several."""
-        return DistributedDataParallel(model, forward_sync_buffers=False) if self.size > 1 else model
-
-    def mean(self, value: float) -> float:
-        """The mean of a number over the processes."""
         if self.size == 1:
-            return value
-        tensor = torch.tensor(value, device=self.device)
-        dist.all_reduce(tensor)
-        return tensor.item() / self.size
+            return model
+        skipped = bool(getattr(model.config, "layer_drop", 0))  # each process drops layers of its own
+        return DistributedDataParallel(model, forward_sync_buffers=False, find_unused_parameters=skipped)
 
-    def any(self, flag: bool) -> bool:
-        """Whether some process says so."""
-        return self.mean(float(flag)) > 0
+    def means(self, *values: float) -> list[float]:
+        """The mean of each number over the processes."""
+        if self.size == 1:
+            return list(values)
+        tensor = torch.tensor(values, device=self.device, dtype=torch.float32)
+        dist.all_reduce(tensor)
+        return (tensor / self.size).tolist()
 
     def share(self, buffers: Iterable[Tensor]) -> None:
         """Average what the processes gather beside the gradients, such as the statistics of batch norm."""
@@ -68,7 +67,7 @@ class World:
             return part
         parts: list[Any] = [None] * self.size
         dist.all_gather_object(parts, part.cpu())
-        whole = parts[0].new_empty((total, *part.shape[1:]))
+        whole = parts[0].new_empty((total, *parts[0].shape[1:]))
         for rank, rows in enumerate(parts):
             if len(rows):  # none, with fewer rows than processes
                 whole[rank :: self.size] = rows
@@ -79,7 +78,7 @@ class World:
 def world(device: str = "auto") -> Iterator[World]:
     """The processes of this training, which a launcher such as torchrun started; or this one alone."""
     rank, size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-    here = _device(device, int(os.environ.get("LOCAL_RANK", "0")))
+    here = _device(device, int(os.environ.get("LOCAL_RANK", "0")), alone=size == 1)
     if size == 1:
         yield World(0, 1, here)
         return
@@ -121,10 +120,14 @@ def launch(processes: int, arguments: Sequence[str], command: str) -> int:
     return 0
 
 
-def _device(name: str, local: int) -> torch.device:
+def _device(name: str, local: int, *, alone: bool) -> torch.device:
     has = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if name == "auto":
-        name = next(device for device in ("cuda", "mps", "cpu") if has[device])
+        name = next(device for device in ("cuda", "mps", "cpu") if has[device] and (alone or device != "mps"))
     if not has[name]:
         raise InputError(f"train.device={name!r} is not on this machine; choose {', '.join(d for d in has if has[d])}.")
+    if name == "mps" and not alone:
+        raise InputError("train.device='mps' is for one process alone; leave out --processes.")
+    if name == "cuda" and local >= torch.cuda.device_count():
+        raise InputError(f"there are {torch.cuda.device_count()} GPUs, one for a process; choose fewer --processes.")
     return torch.device(name, local) if name == "cuda" else torch.device(name)

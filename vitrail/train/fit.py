@@ -98,6 +98,8 @@ def fit(
             _finite("norm of the gradient", norm, done + 1)
         scaler.step(optimizer)  # type: ignore[arg-type]
         scaler.update()
+        if scaler.is_enabled() and scaler.get_scale() < 1:  # halved at every overflow, it would end at nothing
+            raise NotFinite("norm of the gradient in fp16", norm, done + 1)
         now = perf_counter()
         yield Step(done + 1, loss, optimizer.param_groups[0]["lr"], norm, pictures, now - began, wait)
         began = perf_counter()

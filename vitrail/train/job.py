@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from copy import deepcopy
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +117,8 @@ class Job:
         with Log(self.out, self.step, on=self.world.first, board=train.tensorboard) as log:
             for step in self._updates():
                 self._took(step)
+                loss, asked = self.world.means(step.loss, float(stop()))
+                step = replace(step, loss=loss)  # noqa: PLW2901
                 log(step)
                 yield step
                 epoch, rest = divmod(self.step, self.batches.per_epoch)
@@ -124,7 +126,7 @@ class Job:
                     measured = self.measure(epoch)
                     log(measured)
                     yield measured
-                if self.world.any(stop()):
+                if asked:
                     self._save(log)
                     raise Interrupted(f"stopped after step {self.step:,} of {self.total:,}, and saved")
                 if self.step == self.total or time.monotonic() - saved >= train.checkpoint:
@@ -164,7 +166,7 @@ class Job:
     def finish(self) -> tuple[Result, Scores, Tensor]:
         """Test, and write the model into the run directory: the result, the scores, and the logits they come from."""
         logits = answers(self.trained, self.parts.test, self.normalise, self.world)
-        measured = scores(logits[:, : len(self.parts.test.names)], self.parts.test.labels, self.parts.test.names)
+        measured = scores(logits, self.parts.test.labels, self.parts.test.names)
         result = Result(
             accuracy=measured.accuracy,
             correct=measured.correct,
@@ -200,7 +202,6 @@ class Job:
     def _save(self, log: Log) -> None:
         if not self.world.first:
             return
-        log.sync()
         state = {
             "model": self.model.state_dict(),
             "average": self.average.state_dict() if self.average is not None else {},
@@ -210,6 +211,7 @@ class Job:
             "waited": self.waited,
         }
         try:
+            log.sync()
             self.checkpoints.save(self.step, state)
         except OSError as error:
             raise InputError(

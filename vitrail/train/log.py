@@ -1,6 +1,7 @@
 """What happened at each step: metrics.jsonl, and TensorBoard's own files where they are asked for."""
 
 import json
+import math
 import os
 from dataclasses import asdict
 from pathlib import Path
@@ -16,7 +17,7 @@ class Log:
 
     def __init__(self, run: Path, step: int, *, on: bool = True, board: bool = False) -> None:
         self.path, self.step, self.on = run / "metrics.jsonl", step, on
-        self.board = _board(run / "tensorboard", step) if on and board else None
+        self.board = _board(run / "tensorboard", step + 1) if on and board else None
 
     def __enter__(self) -> Self:
         if self.on:
@@ -36,12 +37,14 @@ class Log:
         """Write what happened, a dataclass with a step."""
         if not self.on:
             return
-        values = asdict(event)
+        values = {name: value if math.isfinite(value) else None for name, value in asdict(event).items()}
         print(json.dumps(values), file=self.file)
         if self.board is not None:
             for name, value in values.items():
-                if name != "step":
-                    self.board.add_scalar(name, value, values["step"])
+                if name != "step" and value is not None:
+                    self.board.add_scalar(
+                        f"{'test' if 'accuracy' in values else 'train'}/{name}", value, values["step"]
+                    )
 
     def sync(self) -> None:
         """Have all lines on disk."""

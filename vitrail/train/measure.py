@@ -56,11 +56,11 @@ def answers(
     model.eval()
     mine = pictures.rows[world.rank :: world.size]
     parts = []
-    for rows in mine.split(size):
+    for rows in mine.split(size) if len(mine) else ():
         images = normalise(unit(pictures.store[rows].to(world.device)))
         parts.append(model(images, shortest=True).float().cpu())
-    classes = parts[0].shape[1] if parts else 0
-    return world.gathered(torch.cat(parts) if parts else torch.zeros(0, classes), len(pictures))
+    whole = world.gathered(torch.cat(parts) if parts else torch.zeros(0), len(pictures))
+    return whole[:, : len(pictures.names)]  # a model may have room for more classes
 
 
 def scores(logits: Tensor, labels: Tensor, names: tuple[str, ...]) -> Scores:

@@ -58,7 +58,9 @@ class Muon(optim.Optimizer):
         averages = []
         for matrix in matrices:
             state = self.state[matrix]
-            averages.append(state.setdefault("momentum", torch.zeros_like(matrix)))
+            if "momentum" not in state:
+                state["momentum"] = torch.zeros_like(matrix)
+            averages.append(state["momentum"])
         for average, gradient in zip(averages, gradients, strict=True):
             average.lerp_(gradient, 1 - momentum)
         ahead = [gradient.lerp(average, momentum) for gradient, average in zip(gradients, averages, strict=True)]

@@ -26,6 +26,7 @@ class Choice:
 
 
 SMALL, MEDIUM = 3_000, 30_000  # pictures
+TINY = 40  # pixels
 
 
 def choose(recipe: Recipe, facts: Facts) -> tuple[Recipe, list[Choice]]:
@@ -43,14 +44,15 @@ def choose(recipe: Recipe, facts: Facts) -> tuple[Recipe, list[Choice]]:
 
 def _choices(recipe: Recipe, facts: Facts) -> list[Choice]:
     m, side = facts.pictures, min(facts.size)
-    shape = [] if recipe.model.get("name", "vit") != "vit" else _shape(facts)
+    shape = [] if recipe.model.get("name", "vit") != "vit" else _shape(recipe.model, facts)
     few = f"{m:,} pictures to train on"
     enough = max(15, min(150, round(300_000 / m)))
+    with_muon = recipe.optim.name == "muon" or "name" not in recipe.optim.model_fields_set
     epochs = recipe.train.epochs if "epochs" in recipe.train.model_fields_set else enough
     return [
         *shape,
         Choice("optim.name", "muon", "it learns in fewer steps than AdamW alone"),
-        Choice("optim.lr", 2e-3, "of AdamW, beside Muon"),
+        *([Choice("optim.lr", 2e-3, "of AdamW, beside Muon")] if with_muon else []),
         Choice("train.epochs", enough, f"{few}: about 300,000 in all, within 15 to 150"),
         Choice("train.batch", 64 if m < 10 * SMALL else 128, few),
         Choice("train.evaluate", max(1, round(epochs / 40)), f"{epochs} epochs"),
@@ -67,21 +69,26 @@ def _flip(facts: Facts) -> str:
     return "colour pictures, where left and right seldom matter"
 
 
-def _shape(facts: Facts) -> list[Choice]:
+def _shape(given: dict[str, Any], facts: Facts) -> list[Choice]:
+    """The shape of a ViT, around the fields that are given."""
     m, side = facts.pictures, min(facts.size)
-    patch = 2 if side <= 12 else 4 if side <= 40 else 8  # noqa: PLR2004
-    image = max(patch, side // patch * patch) if side <= 40 else 64  # noqa: PLR2004
-    width, depth, heads = (64, 4, 4) if m < SMALL else (96, 6, 3) if m < MEDIUM else (128, 6, 4)
     small, few = f"pictures of {facts.size[0]} x {facts.size[1]} pixels", f"{m:,} pictures to train on"
+    image = given.get("image", side if side <= TINY else 64)
+    side = min(image) if isinstance(image, list | tuple) else image
+    patch = given.get("patch", 2 if side <= 12 else 4 if side <= TINY else 8 if side <= 2 * 64 else 16)  # noqa: PLR2004
+    width, depth = (64, 4) if m < SMALL else (96, 6) if m < MEDIUM else (128, 6)
+    width = given.get("width", width)
+    heads = next((heads for heads in range(max(1, width // 32), 0, -1) if width % heads == 0), 1)
+    convolutions = patch > 2 and patch & (patch - 1) == 0  # noqa: PLR2004
     return [
-        Choice("model.name", "vit", ""),
-        Choice("model.image", image, small),
+        Choice("model.name", "vit", "the family"),
+        Choice("model.image", max(patch, side // patch * patch), small),
         Choice("model.patch", patch, small),
         Choice("model.channels", 1 if facts.grey else 3, "grey" if facts.grey else "colour"),
-        Choice("model.stem", "early" if patch > 2 else "patch", small),  # noqa: PLR2004
+        Choice("model.stem", "early" if convolutions else "patch", f"patches of {patch}"),
         Choice("model.width", width, few),
         Choice("model.depth", depth, few),
-        Choice("model.heads", heads, few),
-        Choice("model.hidden", 2 * width, few),
-        Choice("model.drop_path", 0.1 if depth > 4 else 0.0, few),  # noqa: PLR2004
+        Choice("model.heads", heads, f"width {width}"),
+        Choice("model.hidden", 2 * width, f"width {width}"),
+        Choice("model.drop_path", 0.1 if given.get("depth", depth) > 4 else 0.0, few),  # noqa: PLR2004
     ]

@@ -1,7 +1,7 @@
 """From a recipe to pictures in memory, with what it left out chosen on the way."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +39,13 @@ def prepare(recipe: Recipe, shown: Any = unshown) -> Prepared:
         return _decoded(recipe, from_idx(path, data.test, data.seed))
     looked = survey(find(path), shown)
     train = sum(item.part == "train" for item in looked.items)
-    facts = Facts(train or round((1 - data.test) * len(looked.items)), len(looked.names), looked.sizes[1], looked.grey)
+    facts = Facts(
+        train or max(1, round((1 - data.test) * len(looked.items))), len(looked.names), looked.sizes[1], looked.grey
+    )
     filled, choices = choose(recipe, facts)
     config = _config(filled, facts.classes)
+    if config.channels not in (1, 3):
+        raise InputError(f"model.channels={config.channels} is not what pictures have; choose 1 (grey) or 3 (colour).")
     parts = collect(
         looked,
         config.size,
@@ -64,7 +68,7 @@ def _decoded(recipe: Recipe, parts: Parts) -> Prepared:
     filled, choices = choose(recipe, facts)
     config = _config(filled, facts.classes)
     train, test = (part.fitted(config.size, config.channels) for part in (parts.train, parts.test))
-    return Prepared(filled, choices, Parts(train, test, parts.layout, parts.found, sizes=parts.sizes), config)
+    return Prepared(filled, choices, replace(parts, train=train, test=test), config)
 
 
 def _config(recipe: Recipe, classes: int) -> Any:
