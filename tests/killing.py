@@ -78,7 +78,8 @@ def kill_once(out, chance, *words, epochs=24, early=False, worker=False):
     victims = children(process.pid) if worker else []
     os.kill(chance.choice(victims) if victims else process.pid, signal.SIGKILL)
     status = process.wait(60)
-    assert status == -signal.SIGKILL or victims, process.stderr.read()
+    with process.stderr as said:
+        assert status == -signal.SIGKILL or victims, said.read()
     while any(Path(f"/proc/{pid}").exists() for pid in children_left(out)) and time.monotonic() < deadline:
         time.sleep(0.05)
 

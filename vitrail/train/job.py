@@ -73,7 +73,6 @@ class Job:
         self.average = _average(self.model, train.ema) if train.ema else None
         self.checkpoints = Checkpoints(out)
         self.step, self.seconds, self.waited = 0, 0.0, 0.0
-        self.first = 0  # the step that this process started with
 
     @property
     def total(self) -> int:
@@ -108,7 +107,7 @@ class Job:
         if found is not None:
             step, data = found
             self._restore(unpack(data))
-            self.step = self.first = step
+            self.step = step
         return self.step
 
     def steps(self, stop: Callable[[], bool] = lambda: False) -> Iterator[Step | Measured]:
