@@ -28,7 +28,7 @@ from vitrail.recipe import read_recipe
 from vitrail.train import Job, Prepared, answers, prepare
 from vitrail.train.measure import ALONE
 
-SLICE = 50  # steps in turn
+SLICE = 100  # steps in turn
 
 
 class Ours:
@@ -96,13 +96,15 @@ def main() -> None:
     parser.add_argument("--data", help="the folder of Fashion-MNIST, unless Debian's package is installed")
     parser.add_argument("--goal", type=float, default=0.9)
     parser.add_argument("--epochs", type=int, default=30, help="of our recipe, whose schedule they shorten")
+    parser.add_argument("--ema", type=float, default=0.999, help="of our recipe; less for fewer epochs")
     parser.add_argument("--rate", type=float, default=1e-3, help="Adam's learning rate")
     parser.add_argument("--most", type=float, default=4.0)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     keep_memory()
     where = {"data": {"path": options.data}} if options.data else {}
-    prepared = prepare(read_recipe("fashion", [f"train.epochs={options.epochs}"], **where))
+    shorter = [f"train.epochs={options.epochs}", f"train.ema={options.ema}"]
+    prepared = prepare(read_recipe("fashion", shorter, **where))
     with tempfile.TemporaryDirectory() as folder:
         results = race(Ours(prepared, Path(folder)), Plain(prepared, options.rate), prepared.parts.test, options)
     if options.out:
