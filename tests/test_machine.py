@@ -14,8 +14,8 @@ if "keep" in sys.argv:
     assert keep_memory() is True
 
 def use():
-    # Several blocks alive at once, all freed: what glibc trims from the top of its heap by default.
-    blocks = [torch.ones(1 << 21) for _ in range(24)]
+    # Larger than the most that glibc ever takes from its heap (32 MiB), so that by default each is mapped anew.
+    blocks = [torch.ones(10 << 20) for _ in range(3)]
     return sum(block[0].item() for block in blocks)
 
 for _ in range(3):
