@@ -1,4 +1,8 @@
-"""What all tests share: fixed seeds, and hypothesis without deadlines, since this machine may be a slow one."""
+"""What all tests share: one thread each, since they run side by side; fixed seeds; hypothesis without deadlines."""
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch reads it, and for the processes that tests start
 
 import pytest
 import torch

@@ -20,8 +20,10 @@ EVERYTHING = (
     *("--set", "optim.name=muon", "--set", "augment.shift=0.1", "--set", "augment.mixup=0.5"),
 )
 
+EPOCHS = 12  # 276 steps: more than twenty kills let it take
 
-def command(out, *words, epochs=24):
+
+def command(out, *words, epochs=EPOCHS):
     return [
         sys.executable,
         "-m",
@@ -42,7 +44,7 @@ def environment():
     return {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
-def run(out, *words, epochs=24, timeout=300):
+def run(out, *words, epochs=EPOCHS, timeout=300):
     """A whole run; its standard error."""
     ran = subprocess.run(
         command(out, *words, epochs=epochs),
@@ -61,7 +63,7 @@ def newest(out):
     return max((int(path.stem) for path in (Path(out) / "checkpoints").glob("[0-9]*.json")), default=0)
 
 
-def kill_once(out, chance, *words, epochs=24, early=False, worker=False):
+def kill_once(out, chance, *words, epochs=EPOCHS, early=False, worker=False):
     """Start or go on with a run, and kill it: at once, or soon after it has got on. Nothing else may have ended it."""
     before = newest(out)
     process = subprocess.Popen(
@@ -102,7 +104,7 @@ def children_left(out):
     return found
 
 
-def kill_often(out, times, seed, *words, epochs=24):
+def kill_often(out, times, seed, *words, epochs=EPOCHS):
     """Kill a run so many times, at moments that a seed chooses; how often it had got on in between."""
     chance, got_on = random.Random(seed), 0  # noqa: S311
     for number in range(times):
