@@ -11,7 +11,7 @@ demo: $(ENV)    ## Train a Vision Transformer on handwritten digits, from scratc
 	.venv/bin/vitrail train digits
 
 test: $(ENV) browser    ## Run the tests
-	.venv/bin/pytest -n auto --maxprocesses 4
+	.venv/bin/pytest -n auto --maxprocesses 4 --dist worksteal
 
 # Debian's Chromium, which the tests open the report in; without it those tests are skipped.
 browser:

@@ -12,6 +12,8 @@ from safetensors.torch import load_file
 SMALL = (
     *("--set", "model.name=vit", "--set", "model.image=8", "--set", "model.patch=4", "--set", "model.channels=1"),
     *("--set", "model.width=12", "--set", "model.depth=2", "--set", "model.heads=3", "--set", "model.stem=patch"),
+    *("--set", "augment.shift=0.0", "--set", "augment.rotate=0.0", "--set", "augment.zoom=0.0"),
+    *("--set", "optim.name=adamw", "--set", "train.evaluate=2"),
 )
 
 
