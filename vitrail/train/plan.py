@@ -60,6 +60,9 @@ def _choices(recipe: Recipe, facts: Facts) -> list[Choice]:
         Choice("train.ema", 0.99 if m < SMALL else 0.999, few),
         Choice("augment.flip", 0.0 if facts.grey else 0.5, _flip(facts)),
         Choice("augment.shift", 0.1 if side > 12 else 0.0, f"pictures of {side} pixels"),  # noqa: PLR2004
+        Choice("augment.zoom", 0.1 if m < MEDIUM else 0.0, few),
+        Choice("augment.mixup", 0.5 if m < MEDIUM else 0.0, f"{few}: mixtures teach more than they are"),
+        Choice("augment.cutmix", 0.5 if m < MEDIUM else 0.0, f"{few}: mixtures teach more than they are"),
     ]
 
 
