@@ -101,6 +101,25 @@ def test_a_picture_is_turned_scaled_and_shifted_as_kornia_does():
     torch.testing.assert_close(warp(images, turn.deg2rad(), scale, down, across), expected, atol=1e-4, rtol=0)
 
 
+@pytest.mark.parametrize(
+    ("asked", "turns", "sizes"),
+    [({"rotate": 30.0}, (20, 31), (0.98, 1.02)), ({"zoom": 0.25}, (-1, 1), (0.74, 1.26))],
+)
+def test_turns_and_zooms_go_as_far_as_they_are_asked_to(asked, turns, sizes):
+    """Followed by a blot right of the middle: its angle, and its distance."""
+    y, x = torch.meshgrid(torch.arange(61) - 30.0, torch.arange(61) - 30.0, indexing="ij")
+    blot = (-((x - 16) ** 2 + y**2) / 18).exp().expand(300, 1, 61, 61)
+    changed = augmenter(Augment(**asked), (61, 61), 1, 5)(blot, torch.zeros(300).long())[0][:, 0]
+    across, down = ((changed * place).sum((1, 2)) / changed.sum((1, 2)) for place in (x, y))
+    angles, away = torch.atan2(down, across).rad2deg().abs(), (across**2 + down**2).sqrt() / 16
+    assert turns[0] < angles.max() < turns[1]
+    assert sizes[0] < away.min()
+    assert away.max() < sizes[1]
+    if "zoom" in asked:
+        assert away.min() < 0.8
+        assert away.max() > 1.2
+
+
 def test_nothing_is_changed_unless_asked_for():
     images, labels = torch.rand(7, 3, 8, 8), torch.arange(7) % 5
     changed, same = augmenter(Augment(), (8, 8), 3, 5)(images, labels)

@@ -52,6 +52,14 @@ def test_choices_fit_what_is_given(given, chosen):
     configure(fields.pop("name"), classes=10, **fields)
 
 
+def test_few_pictures_are_mixed_and_many_are_not():
+    few, many = (choose(Recipe(), Facts(count, 10, (28, 28), grey=True))[0].augment for count in (960, 60_000))
+    assert (few.mixup, few.cutmix, few.zoom) == (0.5, 0.5, 0.1)
+    assert (many.mixup, many.cutmix, many.zoom) == (0.0, 0.0, 0.0)
+    digits = choose(read_recipe("digits"), Facts(1437, 10, (8, 8), grey=True))[0].augment
+    assert (digits.mixup, digits.cutmix) == (0.0, 0.0)  # as the recipe says
+
+
 def test_the_rate_is_the_optimizer_s():
     facts = Facts(5000, 10, (300, 300), grey=False)
     assert choose(Recipe(), facts)[0].optim.lr == 2e-3
