@@ -30,6 +30,7 @@ CORE = [
     "positions",
     "attention",
     "embeddings",
+    "resnet",
     "heads",
     "block",
     "convolution",

@@ -7,7 +7,8 @@ from torch.nn import functional as F
 import vitrail as vt
 from vitrail.families import configure, cost
 
-# The first eight are those of the same models in timm; the ViT paper's table 1 has 86M, 307M and 632M for B, L and H.
+# The first eight and three hybrids are those of the same models in timm (peers/); the ViT paper's table 1 has 86M, 307M
+# and 632M for B, L and H.
 PARAMETERS = {
     "vit-ti/16": 5_717_416,
     "vit-s/16": 22_050_664,
@@ -20,6 +21,13 @@ PARAMETERS = {
     "vit-pico/2": 136_138,
     "vit-nano/4": 205_962,
     "vit-micro/4": 811_146,
+    "r50+vit-b/16": 98_659_112,
+    "r50+vit-l/32": 328_994_856,
+    "r26+vit-s/32": 36_431_912,
+    "r+vit-ti/16": 5_776_104,
+    "r+vit-micro/4": 852_714,
+    "r26+vt-s/32": 36_585_896,
+    "r+vt-micro/4": 870_250,
 }
 
 # GFLOPS of torchvision's documentation of its vit_b_16 and so on, in which a multiply-add counts as one.
@@ -45,7 +53,9 @@ def test_it_runs_at_full_size(name):
     assert model(images).shape == (2, model.config.classes)
 
 
-@pytest.mark.parametrize("name", ["vit-ti/16", "vit-pico/2", "vit-nano/4", "vit-micro/4"])
+@pytest.mark.parametrize(
+    "name", ["vit-ti/16", "vit-pico/2", "vit-nano/4", "vit-micro/4", "r+vit-micro/4", "r+vt-micro/4"]
+)
 def test_one_step_lowers_the_loss(name):
     model = vt.build(name, classes=3)
     images, labels = torch.randn(4, model.config.channels, *model.config.size), torch.tensor([0, 1, 2, 0])

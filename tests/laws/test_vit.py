@@ -125,6 +125,14 @@ def test_mean_pooling_is_the_mean_of_the_patches():
     assert model.features(image).shape == (2, 17, 24)
 
 
+@every_norm
+def test_the_last_norm_may_come_after_the_mean(norm):
+    model, image = vit(pool="mean", norm=norm, norm_last=True, registers=2), numbers(2, 3, 12, 20)
+    nn.init.normal_(model.norm.bias)
+    mean = model.features(image)[:, 2:].mean(1, keepdim=True)
+    torch.testing.assert_close(model(image), model.head(model.norm(mean)[:, 0]))
+
+
 def test_class_pooling_reads_the_class_token_alone():
     model, image = vit(registers=2), numbers(2, 3, 12, 20)
     torch.testing.assert_close(model(image), model.head(model.features(image)[:, 0]))

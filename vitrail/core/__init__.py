@@ -3,12 +3,13 @@
 from vitrail.core.attention import Attention, BareAttention, Cache
 from vitrail.core.block import Block, DropPath, FeedForward, Stack, Sublayer, activations
 from vitrail.core.convolution import ConvolutionAsAttention
-from vitrail.core.embeddings import ConvStem, ImageEmbedding, PatchStem, Stem, stems
-from vitrail.core.heads import ClassPool, Head, MeanPool
+from vitrail.core.embeddings import ConvStem, Grouping, ImageEmbedding, PatchStem, Stem, stems
+from vitrail.core.heads import ClassPool, DistilledHead, DistilledPool, Head, MeanPool
 from vitrail.core.kernels import Kernel, ReLU, Softmax, kernels
 from vitrail.core.masks import CAUSAL, NONE, Mask
 from vitrail.core.norms import BatchNorm, LayerNorm, norms
 from vitrail.core.positions import Position, positions
+from vitrail.core.resnet import ResNetStem
 
 __all__ = [
     "CAUSAL",
@@ -21,8 +22,11 @@ __all__ = [
     "ClassPool",
     "ConvStem",
     "ConvolutionAsAttention",
+    "DistilledHead",
+    "DistilledPool",
     "DropPath",
     "FeedForward",
+    "Grouping",
     "Head",
     "ImageEmbedding",
     "Kernel",
@@ -32,6 +36,7 @@ __all__ = [
     "PatchStem",
     "Position",
     "ReLU",
+    "ResNetStem",
     "Softmax",
     "Stack",
     "Stem",

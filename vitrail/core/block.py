@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitrail.core.attention import Cache
@@ -111,8 +112,8 @@ class FeedForward(nn.Module):
 
     def __init__(self, width: int, hidden: int, activation: str = "gelu", dropout: float = 0.0) -> None:
         super().__init__()
-        self.inner = linear(width, hidden)
         self.activation = activations[activation]()
+        self.inner = linear(width, 2 * hidden if isinstance(self.activation, SwiGLU) else hidden)
         self.dropout = nn.Dropout(dropout) if dropout else None
         self.out = linear(hidden, width)
 
@@ -120,6 +121,16 @@ class FeedForward(nn.Module):
         """(b n w) -> (b n w)."""
         y = self.activation(self.inner(x))
         return self.out(y if self.dropout is None else self.dropout(y))
+
+
+@activations.add("swiglu")
+class SwiGLU(nn.Module):
+    """silu(a) b of x = [a, b]: half of the numbers open and close for the others (Shazeer 2020)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(... 2 h) -> (... h)."""
+        gate, value = x.chunk(2, dim=-1)
+        return F.silu(gate) * value
 
 
 class DropPath(nn.Module):

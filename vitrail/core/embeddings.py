@@ -7,6 +7,7 @@ import torch
 from einops import rearrange, repeat
 from torch import Tensor, nn
 
+from vitrail.core.kernels import Softmax
 from vitrail.core.linear import linear
 from vitrail.core.masks import Mask
 from vitrail.core.norms import LayerNorm
@@ -122,17 +123,42 @@ class EarlyStem(Convolutions):
         return [*first, (middle, 2), (middle, 1), (self.width, 2)]
 
 
+class Grouping(nn.Module):
+    """T = softmax(X W_A)^T X W_V, the softmax over all pixels: pixels grouped by meaning (Wu et al. 2020, eq. 1).
+
+    That is attention with learned queries, the columns of W_A, so its maps are seen as every attention's are.
+    """
+
+    def __init__(self, width: int, tokens: int) -> None:
+        super().__init__()
+        self.queries = nn.Parameter(width**-0.5 * torch.randn(tokens, width))
+        self.value = linear(width, width)
+        self.kernel = Softmax(scale=1.0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(b n w) -> (b tokens w)."""
+        queries = repeat(self.queries, "t w -> b 1 t w", b=len(x))
+        keys, values = rearrange(x, "b n w -> b 1 n w"), rearrange(self.value(x), "b n w -> b 1 n w")
+        return rearrange(self.kernel(queries, keys, values), "b 1 t w -> b t w")
+
+
 class ImageEmbedding(nn.Module):
     """[class; registers; patches], positions added to class and patches, dropped out (ViT, eq. 1 and appendix B.1).
 
-    Registers are learned tokens without a position, a place to put what belongs to no patch (Darcet et al. 2024).
+    Registers are learned tokens without a position, a place to put what belongs to no patch (Darcet et al. 2024). With
+    a prefix of two a distillation token follows the class token (Touvron et al. 2021). The patches may be grouped into
+    a few visual tokens.
     """
 
-    def __init__(self, stem: Stem, position: Position, *, registers: int = 0, dropout: float = 0.0) -> None:
+    def __init__(
+        self, stem: Stem, position: Position, *, registers: int = 0, tokens: int = 0, dropout: float = 0.0
+    ) -> None:
         super().__init__()
         self.stem = stem
         self.position = position
         self.class_token = nn.Parameter(torch.zeros(stem.width)) if position.prefix else None
+        self.distillation_token = nn.Parameter(torch.zeros(stem.width)) if position.prefix == 2 else None  # noqa: PLR2004
+        self.group = Grouping(stem.width, tokens) if tokens else None
         self.registers = nn.Parameter(0.02 * torch.randn(registers, stem.width)) if registers else None
         self.prefix = position.prefix + registers
         self.dropout = nn.Dropout(dropout)
@@ -141,12 +167,15 @@ class ImageEmbedding(nn.Module):
         """(b c H W) -> (b n w)."""
         self.stem.check(image)
         x = self.stem(image)
+        if self.distillation_token is not None:
+            x = torch.cat([repeat(self.distillation_token, "w -> b 1 w", b=len(x)), x], dim=1)
         if self.class_token is not None:
             x = torch.cat([repeat(self.class_token, "w -> b 1 w", b=len(x)), x], dim=1)
         x = self.position(x, self.stem.grid(image))
-        if self.registers is not None:
+        if self.registers is not None or self.group is not None:
             first, patches = x[:, : self.position.prefix], x[:, self.position.prefix :]
-            x = torch.cat([first, repeat(self.registers, "r w -> b r w", b=len(x)), patches], dim=1)
+            registers = [] if self.registers is None else [repeat(self.registers, "r w -> b r w", b=len(x))]
+            x = torch.cat([first, *registers, patches if self.group is None else self.group(patches)], dim=1)
         return self.dropout(x)
 
     def mask(self, image: Tensor) -> Mask:

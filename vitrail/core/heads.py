@@ -13,6 +13,14 @@ class ClassPool(nn.Module):
         return x[:, 0]
 
 
+class DistilledPool(nn.Module):
+    """z^0 and z^1: the class token and the distillation token (Touvron et al. 2021)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(b n w) -> (b 2 w)."""
+        return x[:, :2]
+
+
 class MeanPool(nn.Module):
     """The mean over the patches, without the prefix tokens (ViT, appendix D.3)."""
 
@@ -39,3 +47,20 @@ class Head(nn.Sequential):
         if classes:
             self.logits = linear(prelogits or width, classes)
             nn.init.trunc_normal_(self.logits.weight, std=0.02)
+
+
+class DistilledHead(nn.Module):
+    """(z^0 W + b + z^1 W' + b') / 2: the mean of what both tokens say (Touvron et al. 2021, section 4)."""
+
+    def __init__(self, width: int, classes: int) -> None:
+        super().__init__()
+        self.logits = linear(width, classes) if classes else None
+        self.distilled = linear(width, classes) if classes else None
+        for layer in filter(None, (self.logits, self.distilled)):
+            nn.init.trunc_normal_(layer.weight, std=0.02)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(b 2 w) -> (b classes), or (b w) without classes."""
+        if self.logits is None or self.distilled is None:
+            return x.mean(1)
+        return (self.logits(x[:, 0]) + self.distilled(x[:, 1])) / 2

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-from einops import rearrange
 from torch import Tensor, nn
 
 from vitrail.registry import Registry
@@ -31,5 +30,5 @@ class BatchNorm(nn.BatchNorm1d):
         super().__init__(width, eps=eps)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(b n w) -> (b n w)."""
-        return rearrange(super().forward(rearrange(x, "b n w -> (b n) w")), "(b n) w -> b n w", n=x.shape[1])
+        """(... w) -> (... w)."""
+        return super().forward(x.flatten(0, -2)).view(x.shape)

@@ -36,6 +36,10 @@ class Position(nn.Module):
         """What is added to the tokens on this grid, (n w), or None."""
         return None
 
+    def on(self, grid: Grid) -> dict[str, Tensor]:  # noqa: ARG002
+        """What its parameters would be on another grid, by their names."""
+        return {}
+
     def mask(self, grid: Grid, prefix: int) -> Mask:  # noqa: ARG002
         """What is added to the scores on this grid, behind so many prefix tokens."""
         return NONE
@@ -56,6 +60,9 @@ class Learned(Position):
         image = resample(rearrange(patches, "(y x) w -> w y x", y=self.grid[0]), grid)
         return torch.cat([prefix, rearrange(image, "w y x -> (y x) w")])
 
+    def on(self, grid: Grid) -> dict[str, Tensor]:
+        return {"embedding": self.table(grid)}
+
 
 @positions.add("learned2d")
 class Learned2d(Position):
@@ -68,10 +75,17 @@ class Learned2d(Position):
         self.columns = nn.Parameter(0.02 * torch.randn(grid[1], width // 2))
 
     def table(self, grid: Grid) -> Tensor:
-        rows = resample(rearrange(self.rows, "y w -> w y 1"), (grid[0], 1))
-        columns = resample(rearrange(self.columns, "x w -> w 1 x"), (1, grid[1]))
+        rows, columns = self._axes(grid)
         both = torch.cat([rows.expand(-1, *grid), columns.expand(-1, *grid)])
         return _after_prefix(rearrange(both, "w y x -> (y x) w"), self.prefix)
+
+    def on(self, grid: Grid) -> dict[str, Tensor]:
+        rows, columns = self._axes(grid)
+        return {"rows": rows[:, :, 0].T, "columns": columns[:, 0].T}
+
+    def _axes(self, grid: Grid) -> tuple[Tensor, Tensor]:
+        rows = resample(rearrange(self.rows, "y w -> w y 1"), (grid[0], 1))
+        return rows, resample(rearrange(self.columns, "x w -> w 1 x"), (1, grid[1]))
 
 
 class Computed(Position):
@@ -89,6 +103,10 @@ class Computed(Position):
     def formula(self, grid: Grid) -> Tensor:
         """E on a grid, (n w)."""
         raise NotImplementedError
+
+    def refresh(self) -> None:
+        """Compute E anew, where a model was made without memory."""
+        self.embedding = self.formula(self.grid)
 
 
 @positions.add("sinusoidal")
@@ -123,9 +141,12 @@ class Relative(Position):
         self.bias = nn.Parameter(0.02 * torch.randn(heads, 2 * grid[0] - 1, 2 * grid[1] - 1))
         self.prefix_bias = nn.Parameter(torch.zeros(heads, 3))  # from the prefix, to the prefix, within it
 
+    def on(self, grid: Grid) -> dict[str, Tensor]:
+        return {"bias": resample(self.bias, (2 * grid[0] - 1, 2 * grid[1] - 1)), "prefix_bias": self.prefix_bias}
+
     def mask(self, grid: Grid, prefix: int) -> Mask:
         rows, columns = grid
-        bias = resample(self.bias, (2 * rows - 1, 2 * columns - 1))
+        bias = self.on(grid)["bias"]
         y, x = torch.arange(rows, device=bias.device), torch.arange(columns, device=bias.device)
         dy = rearrange(y[:, None] - y + rows - 1, "yi yj -> yi 1 yj 1")
         dx = rearrange(x[:, None] - x + columns - 1, "xi xj -> 1 xi 1 xj")

@@ -10,6 +10,8 @@ from vitrail.core import (
     Attention,
     Block,
     ClassPool,
+    DistilledHead,
+    DistilledPool,
     FeedForward,
     Head,
     ImageEmbedding,
@@ -38,6 +40,9 @@ def _size(value: Any) -> Any:
 Size = Annotated[int | tuple[int, int], BeforeValidator(_size)]
 
 
+PREFIX = {"class": 1, "mean": 0, "distilled": 2}  # tokens with a position before the patches, of each pooling
+
+
 class ViTConfig(Config):
     """The shape of a ViT: the paper's numbers by their names."""
 
@@ -49,13 +54,17 @@ class ViTConfig(Config):
     patch: PositiveInt = 16
     channels: PositiveInt = 3
     classes: NonNegativeInt = 1000  # 0: no head, the pooled features are the output
-    pool: Literal["class", "mean"] = "class"
+    pool: Literal["class", "mean", "distilled"] = "class"  # distilled: class and distillation token, each with a head
+    norm_last: bool = False  # the last norm after the pooling instead of before it
     position: str = "learned"
     stem: str = "patch"
+    tokens: NonNegativeInt = 0  # visual tokens that the patches are grouped into; 0: the patches are the tokens
     registers: NonNegativeInt = 0
     prelogits: NonNegativeInt = 0  # width of the tanh layer before the logits; 0: none
     kernel: str = "softmax"
-    rank: PositiveInt | None = None  # of a head's value map; width / heads unless given
+    head: PositiveInt | None = None  # width of a head; width / heads unless given
+    rank: PositiveInt | None = None  # of a head's value map; the width of a head unless given
+    bias: bool = True  # of queries, keys and values
     activation: str = "gelu"
     norm: str = "layer"
     order: Literal["pre", "post"] = "pre"
@@ -75,11 +84,26 @@ class ViTConfig(Config):
 
     @model_validator(mode="after")
     def _consistent(self) -> "ViTConfig":
-        check_heads(self.width, self.heads)
+        if self.head is None:
+            check_heads(self.width, self.heads)
+        if self.tokens and self.position == "relative":
+            raise InputError("position='relative' is between patches, which tokens=... groups; choose another of them.")
+        if self.pool == "distilled" and self.prelogits:
+            raise InputError("pool='distilled' has two heads and no prelogits; leave prelogits out.")
         check_size("image", self.size, self.patch)
         for registry in (positions, stems, kernels, norms, activations):
             registry[getattr(self, registry.noun)]  # a name it does not know is an error
         return self
+
+    @property
+    def prefix(self) -> int:
+        """Tokens before the patches that have a position: class and distillation token."""
+        return PREFIX[self.pool]
+
+    @property
+    def patches(self) -> int:
+        """How many there are in an image of its size."""
+        return (self.size[0] // self.patch) * (self.size[1] // self.patch)
 
     @property
     def size(self) -> tuple[int, int]:
@@ -100,14 +124,14 @@ class ViT(Model):
         grid = (config.size[0] // config.patch, config.size[1] // config.patch)
         self.embed = ImageEmbedding(
             stems[config.stem](config.patch, config.channels, config.width),
-            positions[config.position](grid, config.width, config.heads, prefix=int(config.pool == "class")),
+            positions[config.position](grid, config.width, config.heads, prefix=config.prefix),
             registers=config.registers,
+            tokens=config.tokens,
             dropout=config.dropout,
         )
         self.encoder = encoder(config)
         self.norm = norms[config.norm](config.width, config.eps) if config.order == "pre" else nn.Identity()
-        self.pool = ClassPool() if config.pool == "class" else MeanPool(config.registers)
-        self.head = Head(config.width, config.classes, config.prelogits)
+        self.pool, self.head = _answer(config)
         self.across_tokens = any(getattr(module, "across_tokens", False) for module in self.encoder.modules())
 
     def forward(self, image: Tensor, *, shortest: bool = False) -> Tensor:
@@ -117,16 +141,34 @@ class ViT(Model):
         So run training and prediction; the default computes every token, for whoever looks inside. There is nothing to
         leave out with a mean over the patches, nor with batch norm, which looks at all tokens of the batch.
         """
-        alone = shortest and self.config.pool == "class" and not self.across_tokens
-        return self.head(self.pool(self.features(image, rows=slice(0, 1) if alone else None)))
+        alone = shortest and self.config.prefix and not self.across_tokens
+        x = self._tokens(image, slice(0, self.config.prefix) if alone else None)
+        return self.head(self.norm(self.pool(x)) if self.config.norm_last else self.pool(self.norm(x)))
+
+    def pooled(self, image: Tensor) -> Tensor:
+        """(b c H W) -> (b w): what the head is given, a picture as one vector."""
+        x = self._tokens(image, slice(0, self.config.prefix) if self.config.prefix and not self.across_tokens else None)
+        pooled = self.norm(self.pool(x)) if self.config.norm_last else self.pool(self.norm(x))
+        return pooled.mean(1) if self.config.pool == "distilled" else pooled
 
     def features(self, image: Tensor, rows: slice | None = None) -> Tensor:
         """(b c H W) -> all tokens after the last layer and norm (b n w): class, registers, patches row by row.
 
         Or some rows of them, for which the last block does only what they need.
         """
-        x = self.embed(image)  # b n w
-        return self.norm(self.encoder(x, self.embed.mask(image), rows=rows))
+        x = self._tokens(image, rows)
+        return x if self.config.norm_last else self.norm(x)
+
+    def _tokens(self, image: Tensor, rows: slice | None) -> Tensor:
+        return self.encoder(self.embed(image), self.embed.mask(image), rows=rows)
+
+
+def _answer(config: ViTConfig) -> tuple[nn.Module, nn.Module]:
+    """The pooling, and the head."""
+    if config.pool == "distilled":
+        return DistilledPool(), DistilledHead(config.width, config.classes)
+    pool = ClassPool() if config.pool == "class" else MeanPool(config.registers)
+    return pool, Head(config.width, config.classes, config.prelogits)
 
 
 def encoder(config: ViTConfig) -> Stack:
@@ -144,7 +186,9 @@ def encoder(config: ViTConfig) -> Stack:
         )
 
     def block(drop_path: float) -> Block:
-        attention = Attention(config.width, config.heads, kernels[config.kernel](), rank=config.rank)
+        attention = Attention(
+            config.width, config.heads, kernels[config.kernel](), head=config.head, rank=config.rank, bias=config.bias
+        )
         feed_forward = FeedForward(config.width, config.hidden, config.activation, config.dropout)
         return Block(sublayer(attention, drop_path), sublayer(feed_forward, drop_path))
 
@@ -174,3 +218,25 @@ for letters, width, depth, heads, patches in (
 preset("vit-pico/2", image=8, patch=2, channels=1, width=64, depth=4, heads=4, hidden=128, classes=10)
 preset("vit-nano/4", image=28, patch=4, channels=1, width=64, depth=6, heads=4, hidden=128, classes=10)
 preset("vit-micro/4", image=32, patch=4, channels=3, width=128, depth=6, heads=4, hidden=256, classes=10)
+
+# Hybrids (ViT, section 4.1; Steiner et al. 2021, table 2), and one for small pictures.
+preset("r50+vit-b/16", stem="resnet50", patch=16, width=768, depth=12, heads=12)
+preset("r50+vit-l/32", stem="resnet50-all", patch=32, width=1024, depth=24, heads=16)
+preset("r26+vit-s/32", stem="resnet26", patch=32, width=384, depth=12, heads=6)
+preset("r+vit-ti/16", stem="resnet-root", patch=16, width=192, depth=12, heads=3)
+preset("r+vit-micro/4", stem="resnet-small", image=32, patch=4, width=128, depth=6, heads=4, hidden=256, classes=10)
+
+# Visual tokens instead of patches (Wu et al. 2020): 16 groups of the pixels that a CNN ends with.
+preset("r26+vt-s/32", stem="resnet26", tokens=16, patch=32, width=384, depth=12, heads=6)
+preset(
+    "r+vt-micro/4",
+    stem="resnet-small",
+    tokens=8,
+    image=32,
+    patch=4,
+    width=128,
+    depth=6,
+    heads=4,
+    hidden=256,
+    classes=10,
+)
