@@ -9,6 +9,8 @@ from typing import Any
 
 from vitrail.errors import InputError
 
+Pathlike = str | os.PathLike[str]
+
 
 def make_folder(path: Path) -> Path:
     """The folder, made if it was not there."""
@@ -45,7 +47,7 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(f"{str(path)!r} is not there; check the path.") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"{str(path)!r} is not valid JSON: {error}.") from None
 
 

@@ -73,15 +73,15 @@ def edit(**changes):
     ("change", "says"),
     [
         (lambda f: (f / "model.safetensors").unlink(), "model.safetensors' is not there"),
-        (lambda f: (f / "model.safetensors").write_bytes(b""), "is damaged or not safetensors"),
-        (lambda f: (f / "model.safetensors").write_bytes(os.urandom(999)), "is damaged or not safetensors"),
+        (lambda f: (f / "model.safetensors").write_bytes(b""), "is empty"),
+        (lambda f: (f / "model.safetensors").write_bytes(b"7" * 999), "is damaged or no file of weights"),
         (lambda f: os.truncate(f / "model.safetensors", 900), "is damaged or not safetensors"),
-        (lambda f: (f / "config.json").unlink(), "config.json' is not there"),
+        (lambda f: (f / "config.json").unlink(), "needs the run's config.json beside it"),
         (lambda f: (f / "config.json").write_text("{"), "is not valid JSON"),
-        (lambda f: (f / "config.json").write_text("[1]"), "does not describe a model"),
+        (lambda f: (f / "config.json").write_text("[1]"), "is not a table of fields"),
         (edit(widht=3), "field 'widht' is not known; did you mean 'width'?"),
-        (edit(width=24), "does not fit its config.json"),
-        (edit(depth=3), "does not fit its config.json"),
+        (edit(width=24), "has of another shape 'embed.class_token'"),
+        (edit(depth=3), "lacks 'encoder.2.attention.f.key_value.bias'"),
     ],
 )
 def test_a_broken_run_gets_a_sentence(tmp_path, change, says):
@@ -89,7 +89,7 @@ def test_a_broken_run_gets_a_sentence(tmp_path, change, says):
 
 
 def test_other_mistakes_get_a_sentence(tmp_path):
-    with pytest.raises(vt.InputError, match="is not a run directory"):
+    with pytest.raises(vt.InputError, match="is not there; give a run directory"):
         vt.load(tmp_path / "nowhere")
     with pytest.raises(vt.InputError, match="format 'vitrial' is not known; did you mean 'vitrail'"):
         vt.save(vt.build("vit", **TINY), tmp_path, format="vitrial")
