@@ -28,6 +28,17 @@ class Data(Config):
     memory: PositiveFloat = 2.0  # gigabytes of decoded pictures kept in memory; more are kept in a file
 
 
+class Start(Config):
+    """Weights to start from, instead of from scratch."""
+
+    path: str | None = None  # a run directory, a file or folder of another library, or hf:owner/name
+    head: Literal["auto", "keep", "fresh"] = "auto"  # auto: kept where it was made for classes of these names
+    prelogits: bool = False  # whether a fresh head keeps the layer before it
+    strict: bool = True  # whether tensors with no place in the model stop the run, or are left out
+    normalise: Literal["half", "imagenet", "clip", "none"] | None = None  # how pictures are, where nothing says
+    freeze: bool = False  # whether the head alone is trained, on features computed once
+
+
 class Augment(Config):
     """How the pictures are changed at random before each step."""
 
@@ -49,6 +60,7 @@ class Optim(Config):
     lr: PositiveFloat = 1e-3  # of AdamW
     muon: PositiveFloat = 3e-3  # learning rate of Muon
     decay: NonNegativeFloat = 0.05
+    layer_decay: PositiveFloat = 1.0  # of the learning rate, from each layer to the one before it
     beta1: Rate = 0.9
     beta2: Rate = 0.999
     warmup: Rate = 0.1  # share of the steps
@@ -82,6 +94,7 @@ class Recipe(Config):
     reached: str = ""
     data: Data = Data()
     model: dict[str, Any] = Field(default_factory=dict)  # a model's name, and its fields
+    weights: Start = Start()
     augment: Augment = Augment()
     optim: Optim = Optim()
     train: Train = Train()
@@ -96,6 +109,10 @@ def built_in() -> dict[str, Path]:
 def read_recipe(what: str, assignments: Iterable[str] = (), **fields: Mapping[str, Any]) -> Recipe:
     """A built-in recipe, a TOML file, or a folder or table of pictures, with some of its fields set."""
     table = _table(what)
+    assignments = list(assignments)
+    given = "path" in fields.get("weights", {}) or any(one.startswith("weights.path=") for one in assignments)
+    if given and what in built_in():  # made for training from scratch
+        table = {section: value for section, value in table.items() if section not in ("model", "optim", "train")}
     for section, changes in fields.items():
         if not isinstance(table.setdefault(section, {}), dict):
             raise InputError(

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from corpus import good, write_bad, write_classes
@@ -97,12 +98,31 @@ def test_a_turned_picture_is_the_same_picture(trained, tmp_path):
     assert plain == turned
 
 
-@pytest.mark.parametrize("name", ["labels.json", "config.json", "model.safetensors"])
-def test_a_run_with_a_part_missing_gets_a_sentence(trained, tmp_path, name):
-    for file in ("labels.json", "config.json", "model.safetensors"):
-        if file != name:
-            (tmp_path / file).write_bytes((trained / "run" / file).read_bytes())
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("config.json", "needs the run's config.json beside it; give its whole folder"),
+        ("model.safetensors", "model.safetensors' is not there; the run may not have finished"),
+    ],
+)
+def test_a_run_with_a_part_missing_gets_a_sentence(trained, tmp_path, name, sentence):
+    _but(name, trained / "run", tmp_path)
     ran = vitrail("predict", tmp_path, trained / "all")
     assert ran.returncode == 1
-    assert f"{name}' is not there".encode() in ran.stderr
+    assert sentence.encode() in ran.stderr
     assert b"Traceback" not in ran.stderr
+
+
+def test_a_run_without_names_of_its_classes_answers_in_numbers(trained, tmp_path):
+    _but("labels.json", trained / "run", tmp_path)
+    names = json.loads((trained / "run" / "labels.json").read_text())
+    with_names, without = (vitrail("predict", run, trained / "all", "--json") for run in (trained / "run", tmp_path))
+    assert b"the classes have no names here" in without.stderr
+    for named, numbered in zip(with_names.stdout.splitlines(), without.stdout.splitlines(), strict=True):
+        answers = [answer["label"] for answer in json.loads(named)["answers"]]
+        assert [names[int(answer["label"])] for answer in json.loads(numbered)["answers"]] == answers
+
+
+def _but(missing: str, run: Path, folder: Path) -> None:
+    for file in {"labels.json", "config.json", "model.safetensors"} - {missing}:
+        (folder / file).write_bytes((run / file).read_bytes())

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import vitrail as vt
-from vitrail.train import Muon, muon
+from vitrail.train import Muon, adamw, muon
 from vitrail.train.optim import orthogonal
 
 
@@ -45,3 +45,18 @@ def test_muon_takes_the_matrices_of_the_blocks_and_no_other():
     assert mine == {
         name for name in names.values() if name.startswith("encoder") and model.get_parameter(name).ndim == 2
     }
+
+
+def test_the_rate_falls_from_each_layer_to_the_one_before():
+    model = vt.build("vit", image=8, patch=4, width=12, depth=3, heads=3, classes=2)
+    optimizer = adamw(model, 0.1, 0.05, layer_decay=0.5)
+    rates = {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
+    assert set(map(id, model.parameters())) == rates.keys()
+    assert optimizer.param_groups[0]["lr"] == 0.1
+    assert rates[id(model.head.logits.weight)] == rates[id(model.norm.bias)] == 0.1
+    for layer, block in enumerate(model.encoder):
+        assert {rates[id(p)] for p in block.parameters()} == {0.1 * 0.5 ** (3 - layer)}
+    assert {rates[id(p)] for p in model.embed.parameters()} == {0.1 * 0.5**4}
+    decayed = {id(p) for group in optimizer.param_groups if group["weight_decay"] for p in group["params"]}
+    assert id(model.encoder[0].attention.f.query.weight) in decayed
+    assert id(model.embed.position.embedding) not in decayed

@@ -5,6 +5,7 @@ import pytest
 from vitrail.families import configure
 from vitrail.recipe import Recipe, read_recipe
 from vitrail.train.plan import Facts, choose
+from vitrail.weights import Weights
 
 
 @pytest.mark.parametrize("pictures", [20, 900, 12_000, 1_000_000])
@@ -70,3 +71,24 @@ def test_the_rate_is_the_optimizer_s():
 def test_another_model_has_none_of_the_recipe_s_fields():
     recipe = read_recipe("fashion", ["model.depth=3"], model={"name": "vit-nano/4"})
     assert recipe.model == {"name": "vit-nano/4", "depth": 3}
+
+
+@pytest.mark.parametrize(
+    ("pictures", "width", "frozen"), [(30, 192, True), (100, 192, True), (110, 192, False), (30, 96, False)]
+)
+def test_few_pictures_train_the_head_alone_of_large_weights(pictures, width, frozen):
+    config = configure("vit", image=32, patch=8, width=width, depth=2, heads=3)
+    weights = Weights("some", "hf", "vit", config, {})
+    filled, choices = choose(Recipe(), Facts(pictures, 10, (300, 300), grey=False, weights=weights))
+    assert filled.weights.freeze is frozen
+    (said,) = (choice.why for choice in choices if choice.field == "weights.freeze")
+    assert ("the head alone learns" in said) is frozen
+    assert choose(Recipe(weights={"freeze": not frozen}), Facts(pictures, 10, (9, 9), grey=True, weights=weights))[
+        0
+    ].weights.freeze is (not frozen)
+
+
+def test_testing_takes_no_longer_than_training():
+    often, seldom = (choose(Recipe(), Facts(50, 10, (28, 28), grey=True, tests=tests))[0] for tests in (10, 1_200))
+    assert often.train.evaluate == round(often.train.epochs / 40)
+    assert seldom.train.evaluate == 24

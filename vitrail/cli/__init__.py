@@ -13,6 +13,8 @@ import typer
 
 import vitrail
 from vitrail.cli.console import say
+from vitrail.cli.convert import convert
+from vitrail.cli.embed import embed
 from vitrail.cli.evaluate import evaluate
 from vitrail.cli.models import models
 from vitrail.cli.predict import predict
@@ -27,7 +29,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verb in (train, evaluate, predict, models, recipes):
+for verb in (train, evaluate, predict, embed, convert, models, recipes):
     app.command()(verb)
 
 

@@ -9,6 +9,12 @@ from rich.table import Table
 
 WIDE = 160  # columns for a table that goes into a file or a pipe, where there is no screen to fit
 
+Normalisation = Annotated[
+    str | None,
+    typer.Option(
+        "--normalise", help="How pictures are, where nothing says: half, imagenet, clip, none.", metavar="HOW"
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 

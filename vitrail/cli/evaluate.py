@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vitrail.cli.console import Json, messages, print_json, results, say, table
+from vitrail.cli.console import Json, Normalisation, messages, print_json, results, say, table
 from vitrail.cli.progress import counted
 
 if TYPE_CHECKING:
@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 
 
 def evaluate(
-    run: Annotated[Path, typer.Argument(help="A run directory.", metavar="RUN")],
+    run: Annotated[str, typer.Argument(help="A run directory, or weights with a head.", metavar="RUN")],
     data: Annotated[
         str | None, typer.Argument(help="A folder or table of labelled pictures; the run's own test part unless given.")
     ] = None,
+    normalise: Normalisation = None,
     as_json: Json = False,
 ) -> None:
     """Measure a model: accuracy, top 5, each class, calibration."""
@@ -28,7 +29,9 @@ def evaluate(
         from vitrail.train import answers, scores
 
         keep_memory()
-        predictor = Predictor.of(run)
+        predictor = Predictor.of(run, normalise=normalise)
+    for note in predictor.notes:
+        say(f"note: {note}")
     pictures, aside = _own(run, predictor) if data is None else _given(data, predictor)
     for one in aside:
         say(f"set aside: {one.what}: {one.why}")
@@ -36,7 +39,7 @@ def evaluate(
         logits = answers(predictor.model, pictures, predictor.normalise)
     found = scores(logits, pictures.labels, pictures.names)
     if as_json:
-        print_json({"run": str(run), "data": data, "set aside": len(aside), **asdict(found)})
+        print_json({"run": run, "data": data, "set aside": len(aside), **asdict(found)})
         return
     lines = table("class", ">pictures", ">found", ">right when said")
     for each in found.classes:
@@ -50,17 +53,18 @@ def evaluate(
     )
 
 
-def _own(run: Path, predictor: "Predictor") -> "tuple[Pictures, list[Aside]]":
+def _own(run: str, predictor: "Predictor") -> "tuple[Pictures, list[Aside]]":
     """The pictures that the run was tested on."""
     from vitrail.errors import InputError
     from vitrail.files import read_json
     from vitrail.recipe import Recipe
     from vitrail.train import prepare
 
-    about = read_json(run / "config.json")
+    about = read_json(Path(run) / "config.json") if (Path(run) / "config.json").is_file() else {}
     if "recipe" not in about:
         raise InputError(f"{str(run)!r} does not say what it was trained on; give the pictures to measure on.")
-    parts = prepare(Recipe(**about["recipe"]), counted).parts
+    model = {"name": about["family"], **about["model"]}  # as it is now, whatever weights it began from
+    parts = prepare(Recipe(**{**about["recipe"], "model": model, "weights": {}}), counted).parts
     if parts.test.names != predictor.labels:
         raise InputError(
             f"the classes of the pictures are no longer those that {str(run)!r} learned; "

@@ -8,7 +8,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from vitrail.data import Parts
-    from vitrail.train import Job, Prepared
+    from vitrail.train import Job, Prepared, Probe
+    from vitrail.train.plan import Choice
 
 NAMED = 10  # classes, or files set aside, that are named one by one
 
@@ -16,11 +17,12 @@ NAMED = 10  # classes, or files set aside, that are named one by one
 def plan(prepared: "Prepared", job: "Job", seconds: float) -> str:
     """The data, the model, the training, and what was chosen for it."""
     recipe, parts = prepared.recipe, prepared.parts
-    o, t, c = recipe.optim, recipe.train, prepared.config
+    o, t = recipe.optim, recipe.train
     rates = f"Muon {o.muon:g} and AdamW {o.lr:g}" if o.name == "muon" else f"AdamW {o.lr:g}"
     changes = [f"{name} {value:g}" for name, value in recipe.augment.model_dump().items() if value]
     extras = [
         f"decay {o.decay:g}",
+        f"{o.layer_decay:g} of the rate a layer down" * (o.layer_decay != 1 and o.name == "adamw"),
         f"smoothing {t.smoothing:g}" * bool(t.smoothing),
         f"average {t.ema:g}" * bool(t.ema),
         f"{t.accumulate} shares a step" * (t.accumulate > 1),
@@ -28,24 +30,50 @@ def plan(prepared: "Prepared", job: "Job", seconds: float) -> str:
         f"{job.world.size} processes" * (job.world.size > 1),
     ]
     left = (job.total - job.step) * seconds
-    shape = f"{c.size[0]} x {c.size[1]} pixels, {c.channels} channel{'s' * (c.channels > 1)}, patches of {c.patch}"
     how = ", ".join(filter(None, [*extras, f"seed {t.seed}", str(job.world.device)]))
     lines = [
         *_data(parts),
-        f"model     {shape}, width {c.width}, depth {c.depth}, {c.heads} heads: {job.parameters:,} parameters",
+        *_model(prepared, job.parameters),
         f"train     {t.epochs} epochs of {job.batches.per_epoch:,} steps, batch {t.batch}, {rates}, {how}",
         f"augment   {', '.join(changes) or 'nothing'}",
         f"normalise {_listed(job.normalise.mean)} in the mean, {_listed(job.normalise.std)} of deviation",
         f"time      about {span(left)}",
         f"run       {job.out}",
     ]
-    if prepared.choices:
-        width = max(len(choice.field) for choice in prepared.choices)
+    return "\n".join([*lines, *_choices(prepared)])
+
+
+def probe_plan(prepared: "Prepared", probe: "Probe") -> str:
+    """The same, where the head alone is trained."""
+    lines = [
+        *_data(prepared.parts),
+        *_model(prepared, probe.parameters),
+        "train     the head alone, by logistic regression on features of the frozen model",
+        f"normalise {_listed(probe.normalise.mean)} in the mean, {_listed(probe.normalise.std)} of deviation",
+        f"run       {probe.out}",
+    ]
+    frozen = [choice for choice in prepared.choices if choice.field.split(".")[0] in ("model", "weights")]
+    return "\n".join([*lines, *_choices(prepared, frozen)])
+
+
+def _model(prepared: "Prepared", parameters: int) -> list[str]:
+    c, weights = prepared.config, prepared.weights
+    shape = f"{c.size[0]} x {c.size[1]} pixels, {c.channels} channel{'s' * (c.channels > 1)}, patches of {c.patch}"
+    lines = [f"model     {shape}, width {c.width}, depth {c.depth}, {c.heads} heads: {parameters:,} parameters"]
+    if weights is not None:
+        lines.append(f"weights   {weights.path} ({weights.format})")
+        lines += [f"          {note}" for note in weights.remarks]
+    return lines
+
+
+def _choices(prepared: "Prepared", choices: "list[Choice] | None" = None) -> list[str]:
+    choices = prepared.choices if choices is None else choices
+    lines: list[str] = []
+    if choices:
+        width = max(len(choice.field) for choice in choices)
         lines.append("chosen from the data; change any with --set FIELD=VALUE:")
-        lines += [
-            f"  {choice.field:<{width}}  {choice.value!s:<8}  {choice.why}".rstrip() for choice in prepared.choices
-        ]
-    return "\n".join(lines)
+        lines += [f"  {choice.field:<{width}}  {choice.value!s:<8}  {choice.why}".rstrip() for choice in choices]
+    return lines
 
 
 def _data(parts: "Parts") -> list[str]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vitrail.cli.console import Json, messages, print_json, say, tell
+from vitrail.cli.console import Json, Normalisation, messages, print_json, say, tell
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 
 
 def predict(
-    run: Annotated[Path, typer.Argument(help="A run directory.", metavar="RUN")],
+    run: Annotated[str, typer.Argument(help="A run directory, or weights with a head.", metavar="RUN")],
     inputs: Annotated[list[str], typer.Argument(help="Pictures, folders of them, or - for one on standard input.")],
     top: Annotated[int, typer.Option(help="How many labels for each picture.", min=1, metavar="K")] = 5,
+    normalise: Normalisation = None,
     as_json: Json = False,
 ) -> None:
     """Say what is in pictures: the likeliest labels and their probabilities, a line for each picture."""
@@ -26,9 +27,11 @@ def predict(
         from vitrail.serve import Predictor
 
         keep_memory()
-        predictor = Predictor.of(run)
+        predictor = Predictor.of(run, normalise=normalise)
     bad = 0
-    for answer in predictor.answers(_sources(inputs), top):
+    for note in predictor.notes:
+        say(f"note: {note}")
+    for answer in predictor.answers(sources_of(inputs), top):
         bad += bool(answer.error)
         if as_json:
             found = [{"label": label, "probability": chance} for label, chance in answer.labels]
@@ -43,7 +46,8 @@ def predict(
         raise typer.Exit(1)
 
 
-def _sources(inputs: list[str]) -> "Iterator[Source]":
+def sources_of(inputs: list[str]) -> "Iterator[Source]":
+    """The pictures that words on the command line stand for."""
     from vitrail.data import files_in
     from vitrail.serve.predictor import Source
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vitrail.cli.console import Json, messages, print_json, say, tell
-from vitrail.cli.plan import plan
+from vitrail.cli.plan import plan, probe_plan
 from vitrail.cli.progress import counted, shown
 from vitrail.recipe import Recipe, read_recipe
 
 if TYPE_CHECKING:
-    from vitrail.train import Result
+    from vitrail.train import Prepared, Result, World
 
 INTERRUPTED = 130  # the exit status of a program that Ctrl-C ended
 
@@ -28,6 +28,15 @@ def train(
     out: Annotated[Path | None, typer.Option(help="Where the run goes; runs/NAME unless given.", metavar="RUN")] = None,
     data: Annotated[str | None, typer.Option(help="Where the pictures of a recipe are.", metavar="PATH")] = None,
     model: Annotated[str | None, typer.Option(help="A model's name, instead of the recipe's.", metavar="NAME")] = None,
+    weights: Annotated[
+        str | None,
+        typer.Option(
+            help="Start from these: a run, .npz, .safetensors, .pt, an HF folder, hf:owner/name.", metavar="PATH"
+        ),
+    ] = None,
+    freeze: Annotated[
+        bool | None, typer.Option("--freeze/--tune", help="Train the head of the weights alone, or all layers.")
+    ] = None,
     epochs: Annotated[int | None, typer.Option(help="How often every picture is seen.", min=1, metavar="N")] = None,
     batch: Annotated[int | None, typer.Option(help="Pictures in one step.", min=1, metavar="N")] = None,
     seed: Annotated[int | None, typer.Option(help="Of everything random but the split.", min=0, metavar="N")] = None,
@@ -39,11 +48,13 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run, if it was begun.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Train a model from scratch, and measure it on pictures it has not seen."""
+    """Train a model, from scratch or from weights, and measure it on pictures it has not seen."""
     short = {"epochs": epochs, "batch": batch, "seed": seed}
     chosen: dict[str, dict[str, Any]] = {"train": {key: value for key, value in short.items() if value is not None}}
     chosen |= {"model": {"name": model}} if model else {}
     chosen |= {"data": {"path": data}} if data else {}
+    start = {"path": weights, "freeze": freeze}
+    chosen |= {"weights": {key: value for key, value in start.items() if value is not None}}
     recipe = read_recipe(what, assignments or (), **chosen)
     folder = _folder(out, Path(what).resolve().stem, resume=resume)
 
@@ -79,6 +90,8 @@ def _run(recipe: Recipe, folder: Path, *, resume: bool) -> "Result | None":
         if here.size > 1 and "--processes" not in command:  # which torchrun said
             command += f" --processes {here.size}"
         prepared = prepare(recipe, counted) if here.first else prepare(recipe)
+        if prepared.recipe.weights.freeze:
+            return _probe(prepared, folder, here, command, resume=resume)
         job = Job(prepared, folder, here)
         with begun(prepared, folder, here, resume=resume, command=command):
             went_on = job.resume() if resume else 0
@@ -97,6 +110,22 @@ def _run(recipe: Recipe, folder: Path, *, resume: bool) -> "Result | None":
                 return None
             write_report(folder, prepared.parts.test, scores, logits)
             return result
+
+
+def _probe(prepared: "Prepared", folder: Path, here: "World", command: str, *, resume: bool) -> "Result | None":
+    """Train the head alone, which takes seconds: the first process does it."""
+    from vitrail.report import write_report
+    from vitrail.train import Probe
+    from vitrail.train.begin import begun
+
+    if not here.first:
+        return None
+    probe = Probe(prepared, folder)
+    with begun(prepared, folder, here, resume=resume, command=command):
+        say(probe_plan(prepared, probe))
+        result, scores, logits = probe.finish(counted)
+        write_report(folder, prepared.parts.test, scores, logits)
+    return result
 
 
 class _Stop:

@@ -107,7 +107,7 @@ def _pairs(confusion: Sequence[Sequence[int]], names: Sequence[str], most: int =
 
 
 def _rows(recipe: dict[str, Any]) -> list[tuple[str, Any]]:
-    sections = ("data", "model", "augment", "optim", "train")
+    sections = ("data", "weights", "model", "augment", "optim", "train")
     return [(f"{section}.{field}", value) for section in sections for field, value in recipe[section].items()]
 
 

@@ -14,8 +14,7 @@ from torch import Tensor
 from vitrail.data import Normalise, Unreadable, read_pixels, unit
 from vitrail.errors import InputError
 from vitrail.families import Model
-from vitrail.files import read_json
-from vitrail.weights import load
+from vitrail.weights import read
 
 BATCH = 64
 
@@ -45,33 +44,52 @@ class Predictor:
     labels: tuple[str, ...]
     normalise: Normalise
     config: Any
+    notes: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, run: Path) -> "Predictor":
-        """The predictor of a run directory."""
-        model, about = load(run), read_json(run / "config.json")
-        normalise, labels = about.get("normalise"), read_json(run / "labels.json")
-        if not isinstance(normalise, dict) or not {"mean", "std"} <= normalise.keys():
-            raise InputError(
-                f"{str(run / 'config.json')!r} does not say how pictures are normalised; train the run again."
-            )
-        if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
-            raise InputError(f"{str(run / 'labels.json')!r} is not a list of names; take it from the run again.")
-        return cls(model, tuple(labels), Normalise(tuple(normalise["mean"]), tuple(normalise["std"])), model.config)
+    def of(cls, path: str | Path, *, head: bool = True, normalise: str | None = None) -> "Predictor":
+        """The predictor of a run directory, or of weights from elsewhere; with a head, unless it is not needed."""
+        weights = read(path, normalise=normalise)
+        config, notes = weights.config, weights.remarks
+        if config.channels not in (1, 3):
+            raise InputError(f"{str(path)!r} takes {config.channels} channels, where pictures have 1 or 3.")
+        if head and not config.classes:
+            raise InputError(f"{str(path)!r} has no head; train one with `vitrail train PICTURES --weights {path}`.")
+        labels = weights.labels
+        if labels is None:
+            labels = tuple(map(str, range(config.classes)))
+            notes += ["the classes have no names here, and go by their numbers"] * head
+        means = weights.normalise
+        if means is None:
+            means = ((0.5,) * config.channels,) * 2
+            notes.append("nothing says how pictures are normalised; 0.5 in the mean and of deviation is assumed")
+        return cls(weights.model().float(), labels, Normalise(*means), config, tuple(notes))
+
+    @torch.inference_mode()
+    def features(self, sources: Iterable[Source]) -> Iterator[tuple[Source, Tensor | str]]:
+        """A vector for each picture, in order, or why it cannot be read."""
+        for group, decoded, good in self._groups(sources):
+            made = iter(self.model.pooled(self.normalise(unit(torch.stack(good)))) if good else ())  # type: ignore[operator]
+            for source, pixels in zip(group, decoded, strict=True):
+                yield source, pixels if isinstance(pixels, str) else next(made).float()
 
     def answers(self, sources: Iterable[Source], top: int = 5) -> Iterator[Answer]:
         """An answer for each picture, in order; some are decoded and answered together."""
+        for group, decoded, good in self._groups(sources):
+            chances = iter(self.chances(torch.stack(good)) if good else ())
+            for source, pixels in zip(group, decoded, strict=True):
+                if isinstance(pixels, str):
+                    yield Answer(source.name, [], pixels)
+                else:
+                    yield Answer(source.name, self._top(next(chances), top))
+
+    def _groups(self, sources: Iterable[Source]) -> Iterator[tuple[list[Source], list[Tensor | str], list[Tensor]]]:
+        """Some sources at a time, what each is decoded to, and those of them that could be."""
         waiting = iter(sources)
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             while group := list(islice(waiting, BATCH)):
-                read = list(pool.map(self._read, group))
-                good = [pixels for pixels in read if isinstance(pixels, Tensor)]
-                chances = iter(self.chances(torch.stack(good)) if good else ())
-                for source, pixels in zip(group, read, strict=True):
-                    if isinstance(pixels, str):
-                        yield Answer(source.name, [], pixels)
-                    else:
-                        yield Answer(source.name, self._top(next(chances), top))
+                decoded = list(pool.map(self._read, group))
+                yield group, decoded, [pixels for pixels in decoded if isinstance(pixels, Tensor)]
 
     @torch.inference_mode()
     def chances(self, images: Tensor) -> Tensor:

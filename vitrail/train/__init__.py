@@ -7,6 +7,7 @@ from vitrail.train.measure import Scores, answers, scores
 from vitrail.train.objectives import classify
 from vitrail.train.optim import Muon, adamw, muon, warmup_cosine
 from vitrail.train.prepare import Prepared, prepare
+from vitrail.train.probe import Probe, features
 
 __all__ = [
     "Interrupted",
@@ -15,6 +16,7 @@ __all__ = [
     "Muon",
     "NotFinite",
     "Prepared",
+    "Probe",
     "Result",
     "Scores",
     "Step",
@@ -22,6 +24,7 @@ __all__ = [
     "adamw",
     "answers",
     "classify",
+    "features",
     "fit",
     "launch",
     "launched",

@@ -9,6 +9,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from vitrail.data import Parts
 from vitrail.errors import InputError
 from vitrail.files import make_folder, read_json, write_json
@@ -93,8 +95,19 @@ def _description(prepared: Prepared, world: World, command: str) -> dict[str, An
         "chosen": [asdict(choice) for choice in prepared.choices],
         "processes": world.size,
         "pictures": pixels.hexdigest(),
+        "weights": _digest(prepared),
         "versions": {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}},
     }
+
+
+def _digest(prepared: Prepared) -> str | None:
+    """What tells the weights that a run began with from others."""
+    if prepared.weights is None:
+        return None
+    digest = blake2b(digest_size=16)
+    for _, tensor in sorted(prepared.weights.state.items()):
+        digest.update(tensor.contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
 
 
 def _check_same(before: Any, now: dict[str, Any], out: Path) -> None:
@@ -107,7 +120,12 @@ def _check_same(before: Any, now: dict[str, Any], out: Path) -> None:
             f"the pictures are not those that the run in {str(out)!r} began with; "
             f"bring them back, or choose another --out."
         )
-    _check_fields(before, now, out, ("model", "augment", "optim", "train"))
+    if before.get("weights") != now["weights"]:
+        raise InputError(
+            f"the weights are not those that the run in {str(out)!r} began with; "
+            f"bring them back, or choose another --out."
+        )
+    _check_fields(before, now, out, ("weights", "model", "augment", "optim", "train"))
     if before["processes"] != now["processes"]:
         raise InputError(
             f"the run in {str(out)!r} was begun with {before['processes']} processes, and is now asked for with "
@@ -117,7 +135,7 @@ def _check_same(before: Any, now: dict[str, Any], out: Path) -> None:
 
 def _check_fields(before: dict[str, Any], now: dict[str, Any], out: Path, sections: tuple[str, ...]) -> None:
     for section in sections:
-        old, new = before["recipe"][section], now["recipe"][section]
+        old, new = before["recipe"].get(section, {}), now["recipe"][section]
         for name in sorted(old.keys() | new.keys()):
             if old.get(name) != new.get(name) and (section, name) not in FREE:
                 raise InputError(

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
-from vitrail.data import Batches, augmenter
+from vitrail.data import Batches, Normalise, augmenter
 from vitrail.errors import InputError
 from vitrail.families import Model, families, family_of
 from vitrail.files import write_json
@@ -61,12 +61,12 @@ class Job:
     """A training ready to start, or to go on. ``steps`` trains, ``finish`` measures and writes the run."""
 
     def __init__(self, prepared: Prepared, out: Path, world: World) -> None:
-        self.recipe, self.parts, self.out, self.world = prepared.recipe, prepared.parts, out, world
+        self.prepared, self.recipe, self.parts = prepared, prepared.recipe, prepared.parts
+        self.out, self.world = out, world
         train = self.recipe.train
         torch.manual_seed(train.seed)
-        self.model: Model = families[family_of(prepared.config)](prepared.config)
+        self.model, self.normalise = start(prepared)
         self.model.to(world.device)
-        self.normalise = self.parts.train.statistics()
         self.batches = self._batches(prepared.config)
         self.optimizer = self._optimizer()
         self.precision = Precision(train.precision, world.device.type)
@@ -178,15 +178,7 @@ class Job:
             run=str(self.out),
         )
         if self.world.first:
-            write_json(self.out / "labels.json", list(self.parts.train.names))
-            write_json(self.out / "scores.json", asdict(measured))
-            save(
-                self.trained,
-                self.out,
-                recipe=self.recipe.model_dump(mode="json"),
-                normalise=asdict(self.normalise),
-                result=asdict(result),
-            )
+            write_run(self.prepared, self.trained, self.normalise, result, measured)
         return result, measured, logits
 
     def _took(self, step: Step) -> None:
@@ -230,7 +222,7 @@ class Job:
         o = self.recipe.optim
         if o.name == "muon":
             return muon(self.model, o.lr, o.decay, (o.beta1, o.beta2), blocks=o.muon)
-        return adamw(self.model, o.lr, o.decay, (o.beta1, o.beta2))
+        return adamw(self.model, o.lr, o.decay, (o.beta1, o.beta2), layer_decay=o.layer_decay)
 
     def _batches(self, config: Any) -> Batches:
         train, world = self.recipe.train, self.world
@@ -254,6 +246,30 @@ class Job:
             self.normalise,
             world.device,
         )
+
+
+def start(prepared: Prepared) -> tuple[Model, Normalise]:
+    """The model as it is before the first step, and how pictures are normalised for it."""
+    weights = prepared.weights
+    if weights is None:
+        model: Model = families[family_of(prepared.config)](prepared.config)
+        return model, prepared.parts.train.statistics()
+    normalise = Normalise(*weights.normalise) if weights.normalise else prepared.parts.train.statistics()
+    return weights.model().float(), normalise
+
+
+def write_run(prepared: Prepared, model: Model, normalise: Normalise, result: Result, measured: Scores) -> None:
+    """What a finished run holds: the model, its labels, and what it is worth."""
+    out = Path(result.run)
+    write_json(out / "scores.json", asdict(measured))
+    save(
+        model,
+        out,
+        labels=prepared.parts.train.names,
+        normalise=(normalise.mean, normalise.std),
+        recipe=prepared.recipe.model_dump(mode="json"),
+        result=asdict(result),
+    )
 
 
 def _average(model: Model, decay: float) -> AveragedModel:

@@ -11,12 +11,21 @@ from torch import Tensor, nn, optim
 from vitrail.core import Stack
 
 
-def adamw(model: nn.Module, lr: float, decay: float, betas: tuple[float, float] = (0.9, 0.999)) -> optim.AdamW:
+def adamw(
+    model: nn.Module,
+    lr: float,
+    decay: float,
+    betas: tuple[float, float] = (0.9, 0.999),
+    *,
+    layer_decay: float = 1.0,
+) -> optim.AdamW:
     """AdamW (Loshchilov and Hutter 2019) with decay on the matrices of linear maps and convolutions alone.
 
-    Norms, biases, positions, class and register tokens are not decayed. Fused: one pass over the parameters.
+    Norms, biases, positions, class and register tokens are not decayed. Fused: one pass over the parameters. With a
+    layer decay d the rate of a layer is d times that of the layer after it, the head's being the whole (Clark et al.
+    2020), so that weights which are good already change little.
     """
-    return _adamw(model, model.parameters(), lr, decay, betas)
+    return _adamw(model, model.parameters(), lr, decay, betas=betas, layer_decay=layer_decay)
 
 
 def muon(
@@ -28,7 +37,7 @@ def muon(
     matrices = [linear.weight for linear in linears if linear.weight.requires_grad]
     ids = set(map(id, matrices))
     rest = [p for p in model.parameters() if id(p) not in ids]
-    return Together([_adamw(model, rest, lr, decay, betas), Muon(matrices, blocks, decay)])
+    return Together([_adamw(model, rest, lr, decay, betas=betas), Muon(matrices, blocks, decay)])
 
 
 class Muon(optim.Optimizer):
@@ -129,11 +138,32 @@ def warmup_cosine(steps: int, warmup: int) -> Callable[[int], float]:
 
 
 def _adamw(
-    model: nn.Module, parameters: Iterable[Tensor], lr: float, decay: float, betas: tuple[float, float]
+    model: nn.Module,
+    parameters: Iterable[Tensor],
+    lr: float,
+    decay: float,
+    *,
+    betas: tuple[float, float],
+    layer_decay: float = 1.0,
 ) -> optim.AdamW:
     matrices = {id(module.weight) for module in model.modules() if isinstance(module, nn.Linear | nn.Conv2d)}
-    every = list(parameters)
-    decayed = [p for p in every if id(p) in matrices]
-    others = [p for p in every if id(p) not in matrices]
-    groups: list[dict[str, Any]] = [{"params": decayed}, {"params": others, "weight_decay": 0.0}]
-    return optim.AdamW(groups, lr=lr, betas=betas, weight_decay=decay, fused=True)
+    above = layers_above(model) if layer_decay != 1.0 else {}
+    groups: dict[tuple[int, bool], list[Tensor]] = {(0, True): [], (0, False): []}  # the head's first
+    for parameter in parameters:
+        if parameter.requires_grad:
+            groups.setdefault((above.get(id(parameter), 0), id(parameter) in matrices), []).append(parameter)
+    made = [
+        {"params": group, "lr": lr * layer_decay**layers, "weight_decay": decay if decayed else 0.0}
+        for (layers, decayed), group in sorted(groups.items(), key=lambda item: (item[0][0], not item[0][1]))
+    ]
+    return optim.AdamW(made, lr=lr, betas=betas, weight_decay=decay, fused=True)
+
+
+def layers_above(model: nn.Module) -> dict[int, int]:
+    """How many layers come after each parameter's, by its id: 0 for the head, depth + 1 for the embedding."""
+    blocks = [block for stack in model.modules() if isinstance(stack, Stack) for block in stack]
+    above = {id(p): len(blocks) - number for number, block in enumerate(blocks) for p in block.parameters()}
+    embedding = getattr(model, "embed", None)
+    if embedding is not None:
+        above |= {id(p): len(blocks) + 1 for p in embedding.parameters()}
+    return above

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vitrail.recipe import Recipe
+from vitrail.weights import Weights
 
 
 @dataclass(frozen=True)
@@ -14,6 +15,8 @@ class Facts:
     classes: int
     size: tuple[int, int]  # down and across, of the middle one
     grey: bool
+    tests: int = 0  # pictures to test on
+    weights: Weights | None = None  # to start from
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,8 @@ class Choice:
 
 
 SMALL, MEDIUM = 3_000, 30_000  # pictures
+FEW = 10  # pictures of a class
+WIDE = 192  # of weights that were trained on so much that their features serve as they are
 TINY = 40  # pixels
 
 
@@ -43,6 +48,8 @@ def choose(recipe: Recipe, facts: Facts) -> tuple[Recipe, list[Choice]]:
 
 
 def _choices(recipe: Recipe, facts: Facts) -> list[Choice]:
+    if facts.weights is not None:
+        return _tuning(recipe, facts, facts.weights)
     m, side = facts.pictures, min(facts.size)
     shape = [] if recipe.model.get("name", "vit") != "vit" else _shape(recipe.model, facts)
     few = f"{m:,} pictures to train on"
@@ -55,7 +62,7 @@ def _choices(recipe: Recipe, facts: Facts) -> list[Choice]:
         *([Choice("optim.lr", 2e-3, "of AdamW, beside Muon")] if with_muon else []),
         Choice("train.epochs", enough, f"{few}: about 300,000 in all, within 15 to 150"),
         Choice("train.batch", 64 if m < 10 * SMALL else 128, few),
-        Choice("train.evaluate", max(1, round(epochs / 40)), f"{epochs} epochs"),
+        _evaluate(epochs, facts),
         Choice("train.smoothing", 0.1, "a model trained from scratch grows too sure of itself"),
         Choice("train.ema", 0.99 if m < SMALL else 0.999, few),
         Choice("augment.flip", 0.0 if facts.grey else 0.5, _flip(facts)),
@@ -64,6 +71,42 @@ def _choices(recipe: Recipe, facts: Facts) -> list[Choice]:
         Choice("augment.mixup", 0.5 if m < MEDIUM else 0.0, f"{few}: mixtures teach more than they are"),
         Choice("augment.cutmix", 0.5 if m < MEDIUM else 0.0, f"{few}: mixtures teach more than they are"),
     ]
+
+
+def _tuning(recipe: Recipe, facts: Facts, weights: Weights) -> list[Choice]:
+    """For weights that know much already: fewer epochs, and the first layers change little."""
+    m, each = facts.pictures, facts.pictures / max(1, facts.classes)
+    few, config = f"{m:,} pictures to train on", weights.config
+    enough = max(5, min(150, round(60_000 / m)))
+    epochs = recipe.train.epochs if "epochs" in recipe.train.model_fields_set else enough
+    freeze = each <= FEW and config.width >= WIDE
+    made = f"the weights were made for {config.size[0]} x {config.size[1]} pixels"
+    return [
+        Choice("model.image", config.image, made),
+        Choice(
+            "weights.freeze", freeze, f"about {each:.0f} pictures of a class, width {config.width}: {_frozen(freeze)}"
+        ),
+        Choice("optim.name", "adamw", "as weights from elsewhere were trained"),
+        Choice("optim.lr", 1e-3 if config.width < 2 * 192 else 5e-4, f"width {config.width}"),
+        Choice("optim.layer_decay", 0.75, "the first layers need to change least"),
+        Choice("train.epochs", enough, f"{few}: about 60,000 in all, within 5 to 150"),
+        Choice("train.batch", 32 if m < SMALL else 64, few),
+        _evaluate(epochs, facts),
+        Choice("train.smoothing", 0.1, "few pictures make a model too sure of itself"),
+        Choice("train.ema", 0.99 if m < SMALL else 0.999, few),
+        Choice("augment.flip", 0.0 if facts.grey else 0.5, _flip(facts)),
+        Choice("augment.shift", 0.1, "pictures of one thing, a little moved"),
+    ]
+
+
+def _evaluate(epochs: int, facts: Facts) -> Choice:
+    """So seldom that it takes a third of the training's time at most: a picture's test is a third of its training."""
+    rounds = max(1, round(epochs / 40), round(facts.tests / facts.pictures))
+    return Choice("train.evaluate", rounds, f"{epochs} epochs, {facts.tests:,} pictures to test on")
+
+
+def _frozen(freeze: bool) -> str:
+    return "the head alone learns" if freeze else "all layers learn"
 
 
 def _flip(facts: Facts) -> str:

@@ -1,0 +1,57 @@
+"""``vitrail embed``."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vitrail.cli.console import Json, Normalisation, messages, print_json, say, tell
+from vitrail.cli.predict import sources_of
+
+
+def embed(
+    run: Annotated[str, typer.Argument(help="A run directory, or weights.", metavar="RUN|WEIGHTS")],
+    inputs: Annotated[list[str], typer.Argument(help="Pictures, or folders of them.", metavar="FOLDER...")],
+    out: Annotated[Path, typer.Option(help="Where the features go, an .npz.", metavar="FILE")] = Path("features.npz"),
+    normalise: Normalisation = None,
+    as_json: Json = False,
+) -> None:
+    """Make pictures into vectors: what the model's head is given, a row for each picture.
+
+    The file holds `features` (pictures x width), `files`, and `folders`, the name of the folder each is in.
+    """
+    with messages().status("Starting ..."):
+        import numpy as np
+
+        from vitrail.errors import InputError
+        from vitrail.files import make_folder, whole
+        from vitrail.machine import keep_memory
+        from vitrail.serve import Predictor
+
+        keep_memory()
+        predictor = Predictor.of(run, head=False, normalise=normalise)
+    if out.suffix != ".npz":
+        raise InputError(f"{str(out)!r} should end with .npz; give another --out.")
+    for note in predictor.notes:
+        say(f"note: {note}")
+    rows, files, bad = [], [], 0
+    for source, vector in predictor.features(sources_of(inputs)):
+        if isinstance(vector, str):
+            bad += 1
+            say(f"{source.name}: {vector}")
+        else:
+            rows.append(vector.numpy())
+            files.append(source.name)
+    if not rows:
+        raise InputError("no picture could be read, so there is nothing to write; check the paths.")
+    make_folder(out.parent)
+    with whole(out) as aside, aside.open("wb") as file:
+        folders = [Path(name).resolve().parent.name for name in files]
+        np.savez(file, features=np.stack(rows), files=np.array(files), folders=np.array(folders))
+    if as_json:
+        print_json({"out": str(out), "pictures": len(rows), "width": len(rows[0]), "set aside": bad})
+    else:
+        tell(f"{len(rows):,} pictures as vectors of {len(rows[0]):,} numbers in {out}")
+    if bad:
+        say(f"vitrail: {bad} of the pictures could not be read.")
+        raise typer.Exit(1)
