@@ -9,7 +9,6 @@ if TYPE_CHECKING:
 
     from vitrail.data import Parts
     from vitrail.train import Job, Prepared, Probe
-    from vitrail.train.plan import Choice
 
 NAMED = 10  # classes, or files set aside, that are named one by one
 
@@ -30,11 +29,12 @@ def plan(prepared: "Prepared", job: "Job", seconds: float) -> str:
         f"{job.world.size} processes" * (job.world.size > 1),
     ]
     left = (job.total - job.step) * seconds
+    steps = f"{job.batches.per_epoch:,} step{'s' * (job.batches.per_epoch > 1)}"
     how = ", ".join(filter(None, [*extras, f"seed {t.seed}", str(job.world.device)]))
     lines = [
         *_data(parts),
         *_model(prepared, job.parameters),
-        f"train     {t.epochs} epochs of {job.batches.per_epoch:,} steps, batch {t.batch}, {rates}, {how}",
+        f"train     {t.epochs} epochs of {steps}, batch {t.batch}, {rates}, {how}",
         f"augment   {', '.join(changes) or 'nothing'}",
         f"normalise {_listed(job.normalise.mean)} in the mean, {_listed(job.normalise.std)} of deviation",
         f"time      about {span(left)}",
@@ -52,8 +52,7 @@ def probe_plan(prepared: "Prepared", probe: "Probe") -> str:
         f"normalise {_listed(probe.normalise.mean)} in the mean, {_listed(probe.normalise.std)} of deviation",
         f"run       {probe.out}",
     ]
-    frozen = [choice for choice in prepared.choices if choice.field.split(".")[0] in ("model", "weights")]
-    return "\n".join([*lines, *_choices(prepared, frozen)])
+    return "\n".join([*lines, *_choices(prepared)])
 
 
 def _model(prepared: "Prepared", parameters: int) -> list[str]:
@@ -66,14 +65,13 @@ def _model(prepared: "Prepared", parameters: int) -> list[str]:
     return lines
 
 
-def _choices(prepared: "Prepared", choices: "list[Choice] | None" = None) -> list[str]:
-    choices = prepared.choices if choices is None else choices
-    lines: list[str] = []
-    if choices:
-        width = max(len(choice.field) for choice in choices)
-        lines.append("chosen from the data; change any with --set FIELD=VALUE:")
-        lines += [f"  {choice.field:<{width}}  {choice.value!s:<8}  {choice.why}".rstrip() for choice in choices]
-    return lines
+def _choices(prepared: "Prepared") -> list[str]:
+    if not prepared.choices:
+        return []
+    rows = [(choice.field, str(choice.value), choice.why) for choice in prepared.choices]
+    field, value = (max(len(row[column]) for row in rows) for column in (0, 1))
+    title = "chosen from the data; change any with --set FIELD=VALUE:"
+    return [title, *(f"  {row[0]:<{field}}  {row[1]:<{value}}  {row[2]}".rstrip() for row in rows)]
 
 
 def _data(parts: "Parts") -> list[str]:

@@ -51,7 +51,8 @@ def write_report(run: Path, test: Pictures, scores: Scores, logits: Tensor) -> P
         data=data,
         scores=scores,
         result=about["result"],
-        recipe=_rows(begun["recipe"]),
+        recipe=_rows(begun["recipe"], ("augment", "optim", "train") if losses else ()),
+        trained=bool(losses),
         loss=line_chart([Line("training loss", losses, "first"), Line("test loss", tests, "second")], "epoch"),
         accuracy=line_chart([Line("test accuracy", accuracy, "second")], "epoch", percent=True),
         rate=line_chart([Line("learning rate", rates, "first")], "epoch"),
@@ -106,8 +107,9 @@ def _pairs(confusion: Sequence[Sequence[int]], names: Sequence[str], most: int =
     ]
 
 
-def _rows(recipe: dict[str, Any]) -> list[tuple[str, Any]]:
-    sections = ("data", "weights", "model", "augment", "optim", "train")
+def _rows(recipe: dict[str, Any], more: tuple[str, ...]) -> list[tuple[str, Any]]:
+    start = ("weights",) if recipe.get("weights", {}).get("path") else ()
+    sections = ("data", *start, "model", *more)
     return [(f"{section}.{field}", value) for section in sections for field, value in recipe[section].items()]
 
 

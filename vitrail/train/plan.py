@@ -80,12 +80,19 @@ def _tuning(recipe: Recipe, facts: Facts, weights: Weights) -> list[Choice]:
     enough = max(5, min(150, round(60_000 / m)))
     epochs = recipe.train.epochs if "epochs" in recipe.train.model_fields_set else enough
     freeze = each <= FEW and config.width >= WIDE
+    side = config.size[0] if config.size[0] == config.size[1] else config.size
     made = f"the weights were made for {config.size[0]} x {config.size[1]} pixels"
-    return [
-        Choice("model.image", config.image, made),
+    about = f"about {each:.0f} of a class, width {config.width}"
+    start = [
+        Choice("model.image", side, made),
         Choice(
-            "weights.freeze", freeze, f"about {each:.0f} pictures of a class, width {config.width}: {_frozen(freeze)}"
+            "weights.freeze", freeze, f"{few}, {about}: {'the head alone learns' if freeze else 'all layers learn'}"
         ),
+    ]
+    if recipe.weights.freeze if "freeze" in recipe.weights.model_fields_set else freeze:
+        return start
+    return [
+        *start,
         Choice("optim.name", "adamw", "as weights from elsewhere were trained"),
         Choice("optim.lr", 1e-3 if config.width < 2 * 192 else 5e-4, f"width {config.width}"),
         Choice("optim.layer_decay", 0.75, "the first layers need to change least"),
@@ -103,10 +110,6 @@ def _evaluate(epochs: int, facts: Facts) -> Choice:
     """So seldom that it takes a third of the training's time at most: a picture's test is a third of its training."""
     rounds = max(1, round(epochs / 40), round(facts.tests / facts.pictures))
     return Choice("train.evaluate", rounds, f"{epochs} epochs, {facts.tests:,} pictures to test on")
-
-
-def _frozen(freeze: bool) -> str:
-    return "the head alone learns" if freeze else "all layers learn"
 
 
 def _flip(facts: Facts) -> str:
