@@ -141,13 +141,20 @@ def test_runs_are_not_overwritten(tmp_path):
         (["models", "resnet*"], 1, "model 'resnet*' is not known"),
     ],
 )
-def test_mistakes_get_a_sentence_and_a_status(tmp_path, words, status, says):
-    ran = vitrail(*words, cwd=tmp_path)
-    assert ran.returncode == status
-    assert says in ran.stderr
-    assert "Traceback" not in ran.stderr
-    assert ran.stdout == ""
+def test_mistakes_get_a_sentence_and_a_status(invoke, tmp_path, monkeypatch, words, status, says):  # noqa: PLR0917
+    monkeypatch.chdir(tmp_path)
+    ended, stdout, stderr = invoke(*words)
+    assert ended == status
+    assert says in stderr
+    assert stdout == ""
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_mistake_in_a_process_of_its_own(tmp_path):
+    ran = vitrail("train", "nowhere.toml", cwd=tmp_path)
+    assert ran.returncode == 1
+    assert ran.stderr.startswith("vitrail: recipe 'nowhere.toml' is not there")
+    assert ran.stdout == ""
 
 
 def test_an_unwritable_folder_gets_a_sentence(tmp_path):
