@@ -7,7 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
 from vitrail.config import Config, Rate, override
 from vitrail.errors import InputError, unknown
@@ -65,6 +65,12 @@ class Optim(Config):
     beta2: Rate = 0.999
     warmup: Rate = 0.1  # share of the steps
     clip: PositiveFloat = 1.0  # largest norm of the gradient
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "Optim":
+        if self.name == "muon" and self.layer_decay != 1:
+            raise InputError(f"optim.layer_decay={self.layer_decay} is of AdamW alone; add optim.name=adamw.")
+        return self
 
 
 class Train(Config):

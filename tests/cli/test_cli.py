@@ -26,6 +26,8 @@ def vitrail(*words, cwd=None):
         ["recipes", "--help"],
         ["evaluate", "--help"],
         ["predict", "--help"],
+        ["embed", "--help"],
+        ["convert", "--help"],
         ["--version"],
         ["recipes"],
     ],

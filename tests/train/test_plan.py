@@ -2,6 +2,7 @@
 
 import pytest
 
+from vitrail.errors import InputError
 from vitrail.families import configure
 from vitrail.recipe import Recipe, read_recipe
 from vitrail.train.plan import Facts, choose
@@ -92,3 +93,12 @@ def test_testing_takes_no_longer_than_training():
     often, seldom = (choose(Recipe(), Facts(50, 10, (28, 28), grey=True, tests=tests))[0] for tests in (10, 1_200))
     assert often.train.evaluate == round(often.train.epochs / 40)
     assert seldom.train.evaluate == 24
+
+
+def test_rates_by_layer_are_adamw_s():
+    config = configure("vit", image=32, patch=8, width=96, depth=2, heads=3)
+    facts = Facts(900, 10, (32, 32), grey=False, weights=Weights("some", "hf", "vit", config, {}))
+    assert choose(Recipe(), facts)[0].optim.layer_decay == 0.75
+    assert choose(Recipe(optim={"name": "muon"}), facts)[0].optim.layer_decay == 1
+    with pytest.raises(InputError, match=r"optim\.layer_decay=0\.8 is of AdamW alone; add optim\.name=adamw"):
+        read_recipe("fashion", ["optim.layer_decay=0.8"])

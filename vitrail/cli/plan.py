@@ -21,7 +21,7 @@ def plan(prepared: "Prepared", job: "Job", seconds: float) -> str:
     changes = [f"{name} {value:g}" for name, value in recipe.augment.model_dump().items() if value]
     extras = [
         f"decay {o.decay:g}",
-        f"{o.layer_decay:g} of the rate a layer down" * (o.layer_decay != 1 and o.name == "adamw"),
+        f"{o.layer_decay:g} of the rate a layer down" * (o.layer_decay != 1),
         f"smoothing {t.smoothing:g}" * bool(t.smoothing),
         f"average {t.ema:g}" * bool(t.ema),
         f"{t.accumulate} shares a step" * (t.accumulate > 1),

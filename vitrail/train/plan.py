@@ -30,7 +30,7 @@ class Choice:
 
 SMALL, MEDIUM = 3_000, 30_000  # pictures
 FEW = 10  # pictures of a class
-WIDE = 192  # of weights that were trained on so much that their features serve as they are
+WIDE = 192  # the width from which weights are taken to have learned enough to serve as they are
 TINY = 40  # pixels
 
 
@@ -91,11 +91,12 @@ def _tuning(recipe: Recipe, facts: Facts, weights: Weights) -> list[Choice]:
     ]
     if recipe.weights.freeze if "freeze" in recipe.weights.model_fields_set else freeze:
         return start
+    muon = recipe.optim.name == "muon" and "name" in recipe.optim.model_fields_set
     return [
         *start,
         Choice("optim.name", "adamw", "as weights from elsewhere were trained"),
         Choice("optim.lr", 1e-3 if config.width < 2 * 192 else 5e-4, f"width {config.width}"),
-        Choice("optim.layer_decay", 0.75, "the first layers need to change least"),
+        *([] if muon else [Choice("optim.layer_decay", 0.75, "the first layers need to change least")]),
         Choice("train.epochs", enough, f"{few}: about 60,000 in all, within 5 to 150"),
         Choice("train.batch", 32 if m < SMALL else 64, few),
         _evaluate(epochs, facts),

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import StratifiedKFold, cross_val_score
+from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor
@@ -19,7 +19,7 @@ from vitrail.train.job import Result, start, write_run
 from vitrail.train.measure import Scores, scores
 from vitrail.train.prepare import Prepared, unshown
 
-STRENGTHS = tuple(10.0**power for power in range(-4, 3))  # of C, the inverse of the regularisation
+STRENGTHS = [10.0**power for power in range(-4, 3)]  # of C, the inverse of the regularisation
 FOLDS = 5
 BATCH = 64
 
@@ -81,20 +81,17 @@ def linear_head(features: Tensor, labels: Tensor, classes: int) -> tuple[Tensor,
     x, y = features.double().numpy(), labels.numpy()
     counts = np.bincount(y, minlength=classes)
     folds = min(FOLDS, int(counts.min()))
-    best = 1.0
+    fitted: Any = make_pipeline(StandardScaler(), LogisticRegression(max_iter=500))
     if folds > 1:
         split = StratifiedKFold(folds, shuffle=True, random_state=0)
-        scored = [cross_val_score(_regression(c), x, y, cv=split, scoring="neg_log_loss").mean() for c in STRENGTHS]
-        best = STRENGTHS[int(np.argmax(scored))]
-    fitted = _regression(best).fit(x, y)
-    scaler, regression = fitted[0], fitted[1]
+        tried = {"logisticregression__C": STRENGTHS}
+        fitted = GridSearchCV(fitted, tried, scoring="neg_log_loss", cv=split).fit(x, y).best_estimator_
+    else:  # a class has one picture: nothing to choose by
+        fitted.fit(x, y)
+    scaler, regression = fitted
     weight, bias = regression.coef_, regression.intercept_
     if classes == 2:  # noqa: PLR2004  # which it answers with one number
         weight, bias = np.concatenate([-weight, weight]) / 2, np.concatenate([-bias, bias]) / 2
     weight = weight / scaler.scale_
     bias = bias - weight @ scaler.mean_
     return torch.from_numpy(weight).float(), torch.from_numpy(bias).float()
-
-
-def _regression(strength: float) -> Any:
-    return make_pipeline(StandardScaler(), LogisticRegression(C=strength, max_iter=500))
