@@ -11,16 +11,17 @@ if TYPE_CHECKING:
     from vitrail import core
     from vitrail.errors import InputError
     from vitrail.families import build, models
-    from vitrail.lens import record
+    from vitrail.lens import edit, record
     from vitrail.weights import load, save
 
 __version__ = "0.1.0"
-__all__ = ["InputError", "build", "core", "load", "models", "record", "save"]
+__all__ = ["InputError", "build", "core", "edit", "load", "models", "record", "save"]
 
 _HOMES = {
     "InputError": "vitrail.errors",
     "build": "vitrail.families",
     "models": "vitrail.families",
+    "edit": "vitrail.lens",
     "record": "vitrail.lens",
     "load": "vitrail.weights",
     "save": "vitrail.weights",

@@ -1,7 +1,7 @@
 """What happened inside a model, seen through plain forward hooks while the fast path runs."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
@@ -20,6 +20,8 @@ from vitrail.errors import InputError, unknown
 
 Selection: TypeAlias = int | Sequence[int] | slice | None
 T = TypeVar("T")
+CHANGED = "changed"  # where a kernel that is edited has its changes
+WEIGHTS = 64_000_000  # of a pattern that are in memory together
 
 
 @contextmanager
@@ -29,13 +31,37 @@ def record(model: nn.Module) -> Iterator["Trace"]:
     The output is bit for bit what it is without: the hooks only look, and patterns are derived from q and k afterwards.
     A compiled model runs uncompiled meanwhile, since hooks added to compiled code do not fire (torch 2.13).
     """
-    trace = Trace(getattr(model, "_orig_mod", model))
-    with ExitStack() as stack:
-        if "torch._dynamo" in sys.modules:  # else nothing is compiled, and importing it takes seconds
-            stack.enter_context(torch.compiler.set_stance("force_eager"))
+    with eager(model) as plain, ExitStack() as stack:
+        trace = Trace(plain)
         for handle in trace.attach():
             stack.callback(handle.remove)
         yield trace
+
+
+@contextmanager
+def eager(model: nn.Module) -> Iterator[nn.Module]:
+    """The model itself, which runs uncompiled inside the ``with`` block if it was compiled."""
+    with ExitStack() as stack:
+        if "torch._dynamo" in sys.modules:  # else nothing is compiled, and importing it takes seconds
+            stack.enter_context(torch.compiler.set_stance("force_eager"))
+        yield inner(model)
+
+
+def inner(model: nn.Module) -> nn.Module:
+    """The model itself, of one that was compiled."""
+    return getattr(model, "_orig_mod", model)
+
+
+def sites(model: nn.Module) -> dict[str, tuple[Kernel, nn.Module]]:
+    """The attentions of a model by name, in order: the kernel, and the module that owns it."""
+    found = {}
+    model = inner(model)
+    for path, module in model.named_modules():
+        if isinstance(module, Kernel):
+            owner = path.rpartition(".")[0]
+            name = owner.removesuffix(".f") or "attention"  # encoder.0.attention.f is the site encoder.0.attention
+            found[name] = (module, model.get_submodule(owner))
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +74,10 @@ class Visit:
     mask: Mask = NONE
     _: KW_ONLY
     z: Tensor  # b h i r
+    read: Tensor  # z before an edit changed it
+    kernel: Kernel
+    weigh: Callable[[Tensor, Tensor, Mask], Tensor]  # A, as it was at the time
+    rowwise: bool  # whether some rows of it can be had alone
 
 
 class Trace:
@@ -58,7 +88,6 @@ class Trace:
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
-        self._kernels: dict[str, Kernel] = {}
         self._owners: dict[str, nn.Module] = {}
         self._visits: dict[str, list[Visit]] = {}
         self._stream: dict[str, list[tuple[Tensor, Tensor]]] = {}
@@ -73,32 +102,41 @@ class Trace:
 
     def q(self, name: str | int, call: int = -1) -> Tensor:
         """The queries, (b h i d)."""
-        return self._visit(name, call).q
+        return self.visit(name, call).q
 
     def k(self, name: str | int, call: int = -1) -> Tensor:
         """The keys, (b h j d)."""
-        return self._visit(name, call).k
+        return self.visit(name, call).k
 
     def v(self, name: str | int, call: int = -1) -> Tensor:
         """The values, (b h j r)."""
-        return self._visit(name, call).v
+        return self.visit(name, call).v
 
     def z(self, name: str | int, call: int = -1) -> Tensor:
         """What each head reads, A v, (b h i r)."""
-        return self._visit(name, call).z
+        return self.visit(name, call).z
 
     def pattern(self, name: str | int, *, heads: Selection = None, rows: Selection = None, call: int = -1) -> Tensor:
         """A(q, k), (b h i j), of all or of the chosen heads and query rows; no other is computed."""
-        visit, kernel = self._visit(name, call), self._kernels[self._known(name)]
+        visit = self.visit(name, call)
         heads, rows = _index("heads", heads, visit.q.shape[1]), _index("rows", rows, visit.q.shape[2])
-        early = rows if kernel.rowwise else slice(None)
-        mask = visit.mask.at(visit.q.shape[2], visit.k, heads=heads, rows=early)
-        pattern = kernel.pattern(visit.q[:, heads][:, :, early], visit.k[:, heads], mask)
-        return pattern if kernel.rowwise else pattern[:, :, rows]
+        if not visit.rowwise:
+            return visit.weigh(visit.q, visit.k, visit.mask)[:, heads][:, :, rows]
+        mask = visit.mask.at(visit.q.shape[2], visit.k, heads=heads, rows=rows)
+        return visit.weigh(visit.q[:, heads][:, :, rows], visit.k[:, heads], mask)
+
+    def in_rows(self, name: str | int, *, heads: Selection = None, call: int = -1) -> Iterator[tuple[slice, Tensor]]:
+        """The whole pattern, some query rows at a time: which, and A of them, (b h rows j)."""
+        visit = self.visit(name, call)
+        (b, h, n), keys = visit.q.shape[:3], visit.k.shape[2]
+        step = max(1, WEIGHTS // (b * h * keys)) if visit.rowwise else n
+        for start in range(0, n, step):
+            rows = slice(start, min(n, start + step))
+            yield rows, self.pattern(name, heads=heads, rows=rows, call=call)
 
     def heads(self, name: str | int, *, heads: Selection = None, rows: Selection = None, call: int = -1) -> Tensor:
         """What each head writes, z_h W_O,h, (b h i w); with the output's bias they sum to the attention's output."""
-        z, attention = self._visit(name, call).z, self._owners[self._known(name)]
+        z, attention = self.visit(name, call).z, self._owners[self._known(name)]
         if not isinstance(attention, Attention):
             raise InputError(
                 f"{name!r} is a {type(attention).__name__}, which has no output matrix; look at z instead."
@@ -130,22 +168,24 @@ class Trace:
 
     def attach(self) -> Iterator[RemovableHandle]:
         """Put the hooks in place, one by one."""
+        for name, (kernel, owner) in sites(self._model).items():
+            self._owners[name] = owner
+            yield kernel.register_forward_hook(partial(self._see_kernel, name), with_kwargs=True)
         for path, module in self._model.named_modules():
-            if isinstance(module, Kernel):
-                owner = path.rpartition(".")[0]
-                name = owner.removesuffix(".f") or "attention"  # encoder.0.attention.f is the site encoder.0.attention
-                self._kernels[name], self._owners[name] = module, self._model.get_submodule(owner)
-                yield module.register_forward_hook(partial(self._see_kernel, name), with_kwargs=True)
-            elif isinstance(module, Sublayer):
+            if isinstance(module, Sublayer):
                 yield module.register_forward_hook(partial(self._see_sublayer, path))
 
-    def _see_kernel(self, name: str, _: nn.Module, args: Any, kwargs: Any, z: Tensor) -> None:
-        self._visits.setdefault(name, []).append(Visit(*args, **kwargs, z=z))
+    def _see_kernel(self, name: str, kernel: Any, args: Any, kwargs: Any, z: Tensor) -> None:
+        changed: Any = vars(kernel).get(CHANGED)
+        read, rowwise = (z, kernel.rowwise) if changed is None else (changed.read, changed.rowwise)
+        visit = Visit(*args, **kwargs, z=z, read=read, kernel=kernel, weigh=kernel.pattern, rowwise=rowwise)
+        self._visits.setdefault(name, []).append(visit)
 
     def _see_sublayer(self, name: str, _: nn.Module, args: Any, after: Tensor) -> None:
         self._stream.setdefault(name, []).append((args[0], after))
 
-    def _visit(self, name: str | int, call: int) -> Visit:
+    def visit(self, name: str | int, call: int = -1) -> Visit:
+        """All of one passage."""
         return _pick(self._known(name), self._at(name), call)
 
     def _at(self, name: str | int) -> list[Visit]:
