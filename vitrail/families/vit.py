@@ -143,12 +143,16 @@ class ViT(Model):
         """
         alone = shortest and self.config.prefix and not self.across_tokens
         x = self._tokens(image, slice(0, self.config.prefix) if alone else None)
-        return self.head(self.norm(self.pool(x)) if self.config.norm_last else self.pool(self.norm(x)))
+        return self.answer(x)
+
+    def answer(self, x: Tensor) -> Tensor:
+        """The residual stream (b n w) -> logits (b classes)."""
+        return self.head(self._pooled(x))
 
     def pooled(self, image: Tensor) -> Tensor:
         """(b c H W) -> (b w): what the head is given, a picture as one vector."""
         x = self._tokens(image, slice(0, self.config.prefix) if self.config.prefix and not self.across_tokens else None)
-        pooled = self.norm(self.pool(x)) if self.config.norm_last else self.pool(self.norm(x))
+        pooled = self._pooled(x)
         return pooled.mean(1) if self.config.pool == "distilled" else pooled
 
     def features(self, image: Tensor, rows: slice | None = None) -> Tensor:
@@ -158,6 +162,9 @@ class ViT(Model):
         """
         x = self._tokens(image, rows)
         return x if self.config.norm_last else self.norm(x)
+
+    def _pooled(self, x: Tensor) -> Tensor:
+        return self.norm(self.pool(x)) if self.config.norm_last else self.pool(self.norm(x))
 
     def _tokens(self, image: Tensor, rows: slice | None) -> Tensor:
         return self.encoder(self.embed(image), self.embed.mask(image), rows=rows)

@@ -1,6 +1,34 @@
-"""Looking inside: what a model attends to, and what happens if that is changed."""
+"""Looking inside: what a model attends to, what that tells, and whether it can be trusted."""
 
+from vitrail.lens.attribution import methods
+from vitrail.lens.decompose import Writes, logit_lens, writes
 from vitrail.lens.edit import Edits, edit
+from vitrail.lens.explain import Explanation, explain
+from vitrail.lens.faithful import Curves, curves, random_curves
+from vitrail.lens.figures import filter_components, position_similarity
+from vitrail.lens.heads import attention_distance, loss_without, sensitivity, uniform_distance
 from vitrail.lens.record import Trace, record
+from vitrail.lens.tokens import Tokens
 
-__all__ = ["Edits", "Trace", "edit", "record"]
+__all__ = [
+    "Curves",
+    "Edits",
+    "Explanation",
+    "Tokens",
+    "Trace",
+    "Writes",
+    "attention_distance",
+    "curves",
+    "edit",
+    "explain",
+    "filter_components",
+    "logit_lens",
+    "loss_without",
+    "methods",
+    "position_similarity",
+    "random_curves",
+    "record",
+    "sensitivity",
+    "uniform_distance",
+    "writes",
+]

@@ -1,0 +1,43 @@
+"""What the ViT paper shows of a trained model: its patch filters, and how alike its positions are (figure 7)."""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from torch import Tensor
+
+from vitrail.core import PatchStem
+from vitrail.errors import InputError
+from vitrail.families import Model
+
+COMPONENTS = 28
+
+
+@torch.no_grad()
+def filter_components(model: Model, most: int = COMPONENTS) -> tuple[Tensor, Tensor]:
+    """The principal components of the patch projection's filters, (k c p p), the strongest first, and the share of the
+    filters' variance that each explains, (k).
+    """
+    stem: Any = model.embed.stem  # type: ignore[union-attr]
+    if not isinstance(stem, PatchStem):
+        config: Any = model.config
+        raise InputError(f"stem={config.stem!r} has no filters of a whole patch to show.")
+    filters = stem.projection.weight.float()
+    _, strength, components = torch.linalg.svd(filters - filters.mean(0), full_matrices=False)
+    shares = strength**2 / (strength**2).sum()
+    return rearrange(components[:most], "k (c p q) -> k c p q", p=stem.patch, q=stem.patch), shares[:most]
+
+
+@torch.no_grad()
+def position_similarity(model: Model) -> Tensor:
+    """The cosine between what is added to each patch (y x) and to every other (v u), (y x v u)."""
+    config: Any = model.config
+    grid = (config.size[0] // config.patch, config.size[1] // config.patch)
+    position: Any = model.embed.position  # type: ignore[union-attr]
+    table = position.table(grid)
+    if table is None:
+        raise InputError(f"position={config.position!r} adds nothing to the tokens, and so has no likeness to show.")
+    added = table[config.prefix :]
+    unit = F.normalize(added.float(), dim=-1)
+    return rearrange(unit @ unit.T, "(y x) (v u) -> y x v u", y=grid[0], v=grid[0])

@@ -1,0 +1,199 @@
+"""Patterns in few bytes, for a page that shows every head of every layer.
+
+Small ones are kept as they are. Those of many tokens, whose squares would fill hundreds of megabytes, are kept head by
+head in one of two ways: by the factors that a softmax is made from, which suits heads that look everywhere, or by the
+largest weights of each row, which suits heads that look at little. What is lost is measured, and said.
+"""
+
+from base64 import b64encode
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vitrail.core.kernels import Softmax
+from vitrail.lens.record import Trace
+from vitrail.lens.tokens import Tokens, attention_sites
+
+BUDGET = 16_000_000  # bytes, before they are written in letters, which takes a third more
+LEAST = 24  # bytes of a row, below which fewer queries are kept instead
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Patterns (l h n n) as text, with what a page needs to know to read them."""
+
+    kind: str  # rows, or few
+    about: dict[str, Any]
+    blocks: dict[str, str]  # base64
+    error: tuple[float, float]  # the share of a row's weights that is shown elsewhere: in the mean, and at most
+
+
+@dataclass
+class Lost:
+    """The share of each row that is shown elsewhere than it is, (..., rows): half the sum of the differences."""
+
+    mean: float = 0.0
+    most: float = 0.0
+    rows: int = 0
+
+    def add(self, shown: Tensor, true: Tensor) -> None:
+        """Some rows more."""
+        lost = (shown - true).abs().sum(-1) / 2
+        self.mean = (self.mean * self.rows + float(lost.sum())) / (self.rows + lost.numel())
+        self.most = max(self.most, float(lost.max()))
+        self.rows += lost.numel()
+
+
+def pack(trace: Trace, tokens: Tokens, picture: int = 0, budget: int = BUDGET) -> Packed:
+    """The patterns of one of the pictures."""
+    names = attention_sites(trace.names())
+    heads, count = trace.q(names[0]).shape[1], tokens.count
+    squares = len(names) * heads * count * count
+    for bits in (32, 16, 8):
+        if squares * bits // 8 <= budget:
+            return _rows(trace, names, picture, bits, list(range(count)))
+    each = budget // (len(names) * heads * count)  # bytes of a row
+    if each >= LEAST:
+        return _few(trace, names, picture, each)
+    return _rows(trace, names, picture, 8, _some(tokens, each))
+
+
+def _rows(trace: Trace, names: list[str], picture: int, bits: int, queries: list[int]) -> Packed:
+    """Each row by its largest weight, and the others as shares of it."""
+    tops, shares, lost = [], [], Lost()
+    whole = 2**bits - 1
+    for name in names:
+        a = trace.pattern(name, rows=queries)[picture].float().cpu()
+        if bits == 32:  # noqa: PLR2004
+            shares.append(a.numpy().astype("<f4"))
+            continue
+        top = a.amax(-1, keepdim=True)
+        share = (a / top.clamp(min=1e-30) * whole).round().clamp(min=0)
+        tops.append(top[..., 0].numpy().astype("<f4"))
+        shares.append(share.numpy().astype("<u2" if bits == 16 else "u1"))  # noqa: PLR2004
+        lost.add(share * (top / whole), a)
+    blocks = {"shares": letters(np.stack(shares))} | ({"tops": letters(np.stack(tops))} if tops else {})
+    return Packed("rows", {"bits": bits, "queries": queries}, blocks, (lost.mean, lost.most))
+
+
+@dataclass(frozen=True)
+class _Head:
+    """One head, kept in one of the ways."""
+
+    way: str
+    parts: dict[str, Any]  # arrays
+    lost: Lost
+
+
+def _few(trace: Trace, names: list[str], picture: int, each: int) -> Packed:
+    """Every head in the way that loses least of it, in so many bytes a row."""
+    kept: dict[str, list[_Head]] = {}
+    slots, lost = [], []  # of every head the way, and its place among those kept so
+    for name in names:
+        for ways in zip(*_ways(trace, name, picture, each), strict=True):
+            best = min(ways, key=lambda head: head.lost.mean)
+            alike = kept.setdefault(best.way, [])
+            slots.append((best.way, len(alike)))
+            alike.append(best)
+            lost.append(best.lost)
+    blocks, sizes = {}, {}
+    for way, heads in kept.items():
+        for part in heads[0].parts:
+            array = np.stack([head.parts[part] for head in heads])
+            blocks[f"{way}-{part}"], sizes[f"{way}-{part}"] = letters(array), array.shape[-1]
+    error = (float(np.mean([one.mean for one in lost])), max(one.most for one in lost))
+    return Packed("few", {"slots": slots, "sizes": sizes}, blocks, error)
+
+
+def _ways(trace: Trace, name: str, picture: int, each: int) -> Iterator[list[_Head]]:
+    """The ways in which the heads of a site can be kept in so many bytes a row."""
+    yield _largest(trace, name, picture, max(1, (each - 8) // 3))
+    visit = trace.visit(name)
+    if type(visit.kernel) is Softmax and visit.mask.trivial and visit.rowwise:  # of queries times keys alone
+        room, width = each // 2, visit.q.shape[-1]
+        yield _factors(trace, name, picture, "bytes", (min(width, room), 0))
+        if room < width:  # more directions, most of them in half a byte
+            fine = max(0, 2 * room - width)
+            yield _factors(trace, name, picture, "halves", (fine, min(width, 2 * room) - fine))
+
+
+def _largest(trace: Trace, name: str, picture: int, count: int) -> list[_Head]:
+    """The largest weights of each row, in bytes; what they leave is spread over the others evenly."""
+    parts: dict[str, list[Any]] = {"index": [], "share": [], "top": []}
+    heads, keys = trace.q(name).shape[1], trace.k(name).shape[2]
+    lost = [Lost() for _ in range(heads)]
+    for _, all_of in trace.in_rows(name):
+        a = all_of[picture].float().cpu()
+        weights, index = a.topk(min(count, keys), -1)
+        top = weights[..., :1].clamp(min=1e-30)
+        share = (weights / top * 255).round().clamp(min=0)
+        shown = share * (top / 255)
+        rest = (a.sum(-1, keepdim=True) - shown.sum(-1, keepdim=True)).clamp(min=0) / max(1, keys - count)
+        full = rest.expand(-1, -1, keys).scatter(-1, index, shown)
+        for head in range(heads):
+            lost[head].add(full[head], a[head])
+        parts["index"].append(index.numpy().astype("<u2"))
+        parts["share"].append(share.numpy().astype("u1"))
+        parts["top"].append(torch.cat([top, rest], -1).numpy().astype("<f4"))
+    whole = {part: np.concatenate(rows, 1) for part, rows in parts.items()}
+    return [_Head("largest", {part: rows[head] for part, rows in whole.items()}, lost[head]) for head in range(heads)]
+
+
+def _factors(trace: Trace, name: str, picture: int, way: str, counts: tuple[int, int]) -> list[_Head]:
+    """softmax(Q' K'^T), Q' and K' the directions in which queries and keys differ most: the first so many in bytes, an
+    even number more in half a byte each.
+
+    From the keys their mean is taken away, which a softmax over them does not see.
+    """
+    visit = trace.visit(name)
+    q, k = (part[picture].double().cpu() for part in (visit.q, visit.k))
+    scale = q.shape[-1] ** -0.5 if visit.kernel.scale is None else visit.kernel.scale
+    k = k - k.mean(1, keepdim=True)
+    left, r = torch.linalg.qr(q * scale)
+    right, s = torch.linalg.qr(k)
+    u, strength, v = torch.linalg.svd(r @ s.mT)
+    root, rank = strength.sqrt()[:, None], sum(counts)
+    both = [(part * root)[..., :rank] for part in (left @ u, right @ v.mT)]
+    levels = torch.tensor([127.0] * counts[0] + [7.0] * counts[1])
+    steps = [part.abs().amax(1, keepdim=True).clamp(min=1e-12) / levels for part in both]
+    whole = [(part / step).round() for part, step in zip(both, steps, strict=True)]
+    step = (steps[0] * steps[1]).float()
+    lost = [Lost() for _ in range(len(q))]
+    for rows, a in trace.in_rows(name):
+        shown = ((whole[0][:, rows].float() * step) @ whole[1].float().mT).softmax(-1)
+        for head in range(len(q)):
+            lost[head].add(shown[head], a[picture, head].float().cpu())
+    stored = [_halved(part.numpy().astype("i1"), counts[0]) for part in whole]
+    return [
+        _Head(way, {"q": stored[0][head], "k": stored[1][head], "steps": step[head, 0].numpy()}, lost[head])
+        for head in range(len(q))
+    ]
+
+
+def _halved(numbers: Any, fine: int) -> Any:
+    """The numbers after the first so many, from -7 to 7, two in a byte: the second of them in its upper half."""
+    coarse = (numbers[..., fine:] + 8).astype("u1")
+    pairs = coarse[..., ::2] | (coarse[..., 1::2] << 4)
+    return np.concatenate([numbers[..., :fine].view("u1"), pairs], -1)
+
+
+def _some(tokens: Tokens, most: int) -> list[int]:
+    """The tokens before the patches, and patches evenly spread, at most so many."""
+    start = len(tokens.prefix)
+    if tokens.groups is not None:
+        return list(range(min(tokens.count, max(most, start + 1))))
+    down, across = tokens.grid
+    step = 1
+    while start + -(-down // step) * -(-across // step) > max(most, start + 1):
+        step += 1
+    places = [y * across + x for y in range(step // 2, down, step) for x in range(step // 2, across, step)]
+    return [*range(start), *(start + place for place in places)]
+
+
+def letters(array: Any) -> str:
+    """Numbers as text."""
+    return b64encode(np.ascontiguousarray(array).tobytes()).decode()
