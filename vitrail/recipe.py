@@ -7,7 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from vitrail.config import Config, Rate, override
 from vitrail.errors import InputError, unknown
@@ -85,6 +85,7 @@ class Train(Config):
     precision: Literal["float32", "bf16", "fp16"] = "float32"
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     checkpoint: NonNegativeFloat = 30.0  # seconds between two
+    keep: NonNegativeInt = 0  # models kept along the way, from the untrained one to the last, in RUN/history
     evaluate: PositiveInt = 1  # epochs between two measurements
     tensorboard: bool = False
 

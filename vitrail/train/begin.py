@@ -18,7 +18,7 @@ from vitrail.train.checkpoint import Lock
 from vitrail.train.distributed import World
 from vitrail.train.prepare import Prepared
 
-FREE = {("train", "checkpoint"), ("train", "tensorboard")}  # fields that change nothing in what is learned
+FREE = {("train", name) for name in ("checkpoint", "keep", "tensorboard")}  # they change nothing in what is learned
 PACKAGES = ("vitrail", "torch", "numpy", "kornia", "pillow", "scikit-learn")
 
 

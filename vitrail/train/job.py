@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from torch.optim.swa_utils import AveragedModel
 from vitrail.data import Batches, Normalise, augmenter
 from vitrail.errors import InputError
 from vitrail.families import Model, families, family_of
-from vitrail.files import write_json
+from vitrail.files import make_folder, write_json
 from vitrail.train.checkpoint import Checkpoints, unpack
 from vitrail.train.distributed import World
 from vitrail.train.fit import NotFinite, Optimizer, Precision, Step, fit
@@ -25,6 +26,7 @@ from vitrail.train.optim import adamw, muon, warmup_cosine
 from vitrail.train.prepare import Prepared
 from vitrail.weights import save
 
+HISTORY = "history"  # the folder of a run in which models are kept along the way
 Tensors = tuple[Tensor, ...] | list[Tensor]
 
 
@@ -112,7 +114,9 @@ class Job:
 
     def steps(self, stop: Callable[[], bool] = lambda: False) -> Iterator[Step | Measured]:
         """Train, one update at a time; each goes into metrics.jsonl, and so does each measurement."""
-        train, saved = self.recipe.train, time.monotonic()
+        train, saved, kept = self.recipe.train, time.monotonic(), self._moments()
+        if self.step in kept:
+            self._keep()
         with Log(self.out, self.step, on=self.world.first, board=train.tensorboard) as log:
             for step in self._updates():
                 self._took(step)
@@ -120,6 +124,8 @@ class Job:
                 step = replace(step, loss=loss)  # noqa: PLW2901
                 log(step)
                 yield step
+                if self.step in kept:
+                    self._keep()
                 epoch, rest = divmod(self.step, self.batches.per_epoch)
                 if rest == 0 and (epoch % train.evaluate == 0 or self.step == self.total):
                     measured = self.measure(epoch)
@@ -190,6 +196,23 @@ class Job:
         if self.average is not None:
             self.average.update_parameters(self.model)
 
+    def _moments(self) -> set[int]:
+        """The steps after which a model is kept: the first, the last, and others evenly between."""
+        keep = self.recipe.train.keep
+        return {self.total * (number + (keep == 1)) // max(1, keep - 1) for number in range(keep)}
+
+    def _keep(self) -> None:
+        """Write the model as it is now into history/STEP, a run directory of its own."""
+        if not self.world.first:
+            return
+        with _written(f"the model at step {self.step}"):
+            save(
+                self.trained,
+                make_folder(self.out / HISTORY) / f"{self.step:08}",
+                labels=self.parts.train.names,
+                normalise=(self.normalise.mean, self.normalise.std),
+            )
+
     def _save(self, log: Log) -> None:
         if not self.world.first:
             return
@@ -201,14 +224,9 @@ class Job:
             "seconds": self.seconds,
             "waited": self.waited,
         }
-        try:
+        with _written(f"the checkpoint at step {self.step}"):
             log.sync()
             self.checkpoints.save(self.step, state)
-        except OSError as error:
-            raise InputError(
-                f"the checkpoint at step {self.step} could not be written: {error.strerror}; the ones before it are "
-                f"whole. Mend that, then go on with the same command and --resume."
-            ) from None
 
     def _restore(self, state: dict[str, Any]) -> None:
         self.model.load_state_dict(state["model"])
@@ -246,6 +264,18 @@ class Job:
             self.normalise,
             world.device,
         )
+
+
+@contextmanager
+def _written(what: str) -> Iterator[None]:
+    """Say what could not be written, and what is to be done."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(
+            f"{what} could not be written: {error.strerror}; the ones before it are whole. Mend that, then go on with "
+            f"the same command and --resume."
+        ) from None
 
 
 def start(prepared: Prepared) -> tuple[Model, Normalise]:
