@@ -1,7 +1,7 @@
 """Charts as SVG text: drawn with currentColor and the page's own variables, so that they follow light and dark."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, floor, log10
 
 from markupsafe import Markup
@@ -21,26 +21,36 @@ class Line:
     name: str
     points: Sequence[tuple[float, float]]
     colour: str
+    dash: str = ""  # strokes and gaps, for whoever does not see the colours
 
 
-def line_chart(lines: Sequence[Line], across: str, *, percent: bool = False) -> Markup:
-    """Lines over a common axis."""
-    drawn = [Line(line.name, thinned(line.points), line.colour) for line in lines if line.points]
+def line_chart(
+    lines: Sequence[Line], across: str, *, percent: bool = False, span: tuple[float, float] | None = None
+) -> Markup:
+    """Lines over a common axis, from the least to the greatest of their numbers, or over a span."""
+    drawn = [replace(line, points=thinned(line.points)) for line in lines if line.points]
     if not drawn:
         return Markup("<p>Nothing was recorded.</p>")
     xs = [x for line in drawn for x, _ in line.points]
     ys = [y for line in drawn for _, y in line.points]
-    frame = Frame((min(0.0, *xs), max(xs)), nice(min(ys), max(ys)))
+    frame = Frame((min(0.0, *xs), max(xs)), nice(*(span or (min(ys), max(ys)))))
     parts = [frame.axes(across, percent=percent)]
     for line in drawn:
         path = " ".join(f"{frame.x(x):.1f},{frame.y(y):.1f}" for x, y in line.points)
         if len(line.points) == 1:
             x, y = line.points[0]
             parts.append(f'<circle cx="{frame.x(x):.1f}" cy="{frame.y(y):.1f}" r="4" fill="var(--{line.colour})"/>')
-        parts.append(f'<polyline points="{path}" fill="none" stroke="var(--{line.colour})" stroke-width="2"/>')
-    legend = "".join(f'<span class="key {line.colour}">{Markup.escape(line.name)}</span>' for line in drawn)
+        stroke = f'stroke="var(--{line.colour})" stroke-width="2" stroke-dasharray="{line.dash or "none"}"'
+        parts.append(f'<polyline points="{path}" fill="none" {stroke}/>')
+    legend = "".join(_key(line) for line in drawn)
     names = " and ".join(line.name for line in drawn)
     return _svg(parts, f"{names} by {across}") + Markup(f'<p class="legend">{legend}</p>')  # noqa: S704
+
+
+def _key(line: Line) -> str:
+    stroke = f'stroke="var(--{line.colour})" stroke-width="2.5" stroke-dasharray="{line.dash or "none"}"'
+    sample = f'<svg viewBox="0 0 28 6" aria-hidden="true"><line x1="0" x2="28" y1="3" y2="3" {stroke}/></svg>'
+    return f'<span class="key">{sample}{Markup.escape(line.name)}</span>'
 
 
 def calibration_chart(bins: Sequence[Bin]) -> Markup:

@@ -44,7 +44,7 @@ def write_report(run: Path, test: Pictures, scores: Scores, logits: Tensor) -> P
     accuracy = [(float(line["epoch"]), line["accuracy"]) for line in metrics if "accuracy" in line]
     rates = [(line["step"] / per_epoch, line["lr"]) for line in metrics if "wait" in line]
     few = len(test.names) <= SQUARES
-    page = _template().render(
+    page = template("report.html").render(
         run=run.name,
         about=about,
         begun=begun,
@@ -113,10 +113,11 @@ def _rows(recipe: dict[str, Any], more: tuple[str, ...]) -> list[tuple[str, Any]
     return [(f"{section}.{field}", value) for section in sections for field, value in recipe[section].items()]
 
 
-def _template() -> Any:
+def template(name: str) -> Any:
+    """A page of this folder."""
     environment = Environment(
-        loader=PackageLoader("vitrail.report", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+        loader=PackageLoader("vitrail.report", "pages"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
     environment.filters["share"] = lambda value: f"{value:.2%}"
     environment.filters["number"] = lambda value: f"{value:,}"
-    return environment.get_template("report.html")
+    return environment.get_template(name)
