@@ -16,10 +16,13 @@ from vitrail.cli.console import say
 from vitrail.cli.convert import convert
 from vitrail.cli.embed import embed
 from vitrail.cli.evaluate import evaluate
+from vitrail.cli.explain import explain
+from vitrail.cli.figures import figures
 from vitrail.cli.models import models
 from vitrail.cli.predict import predict
 from vitrail.cli.recipes import recipes
 from vitrail.cli.train import train
+from vitrail.cli.walk import walk
 from vitrail.errors import InputError
 
 app = typer.Typer(
@@ -29,7 +32,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verb in (train, evaluate, predict, embed, convert, models, recipes):
+for verb in (train, evaluate, predict, explain, figures, walk, embed, convert, models, recipes):
     app.command()(verb)
 
 

@@ -32,7 +32,7 @@ def evaluate(
         predictor = Predictor.of(run, normalise=normalise)
     for note in predictor.notes:
         say(f"note: {note}")
-    pictures, aside = _own(run, predictor) if data is None else _given(data, predictor)
+    pictures, aside = own(run, predictor) if data is None else given(data, predictor)
     for one in aside:
         say(f"set aside: {one.what}: {one.why}")
     with messages().status(f"Measuring on {len(pictures):,} pictures ..."):
@@ -53,7 +53,9 @@ def evaluate(
     )
 
 
-def _own(run: str, predictor: "Predictor") -> "tuple[Pictures, list[Aside]]":
+def own(
+    run: str, predictor: "Predictor", way_out: str = "give the pictures to measure on"
+) -> "tuple[Pictures, list[Aside]]":
     """The pictures that the run was tested on."""
     from vitrail.errors import InputError
     from vitrail.files import read_json
@@ -62,18 +64,15 @@ def _own(run: str, predictor: "Predictor") -> "tuple[Pictures, list[Aside]]":
 
     about = read_json(Path(run) / "config.json") if (Path(run) / "config.json").is_file() else {}
     if "recipe" not in about:
-        raise InputError(f"{str(run)!r} does not say what it was trained on; give the pictures to measure on.")
+        raise InputError(f"{str(run)!r} does not say what it was trained on; {way_out}.")
     model = {"name": about["family"], **about["model"]}  # as it is now, whatever weights it began from
     parts = prepare(Recipe(**{**about["recipe"], "model": model, "weights": {}}), counted).parts
     if parts.test.names != predictor.labels:
-        raise InputError(
-            f"the classes of the pictures are no longer those that {str(run)!r} learned; "
-            f"give the pictures to measure on."
-        )
+        raise InputError(f"the classes of the pictures are no longer those that {str(run)!r} learned; {way_out}.")
     return parts.test, parts.aside
 
 
-def _given(data: str, predictor: "Predictor") -> "tuple[Pictures, list[Aside]]":
+def given(data: str, predictor: "Predictor") -> "tuple[Pictures, list[Aside]]":
     """Pictures that the user names, of the classes that the model has."""
     from vitrail.data import Aside, find, idx_parts, labelled, read_idx_part, sources
     from vitrail.errors import InputError

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 def predict(
     run: Annotated[str, typer.Argument(help="A run directory, or weights with a head.", metavar="RUN")],
-    inputs: Annotated[list[str], typer.Argument(help="Pictures, folders of them, or - for one on standard input.")],
+    inputs: Annotated[
+        list[str],
+        typer.Argument(help="Pictures, folders of them, or - for one on standard input.", metavar="PICTURE"),
+    ],
     top: Annotated[int, typer.Option(help="How many labels for each picture.", min=1, metavar="K")] = 5,
     normalise: Normalisation = None,
     as_json: Json = False,

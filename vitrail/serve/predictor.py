@@ -11,10 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vitrail.core.embeddings import check_size
 from vitrail.data import Normalise, Unreadable, read_pixels, unit
 from vitrail.errors import InputError
 from vitrail.families import Model
 from vitrail.weights import read
+from vitrail.weights.adapt import even
 
 BATCH = 64
 
@@ -44,11 +46,17 @@ class Predictor:
     labels: tuple[str, ...]
     normalise: Normalise
     config: Any
+    size: tuple[int, int]  # of pictures, down and across
     notes: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, path: str | Path, *, head: bool = True, normalise: str | None = None) -> "Predictor":
-        """The predictor of a run directory, or of weights from elsewhere; with a head, unless it is not needed."""
+    def of(
+        cls, path: str | Path, *, head: bool = True, normalise: str | None = None, size: tuple[int, int] | None = None
+    ) -> "Predictor":
+        """The predictor of a run directory, or of weights from elsewhere; with a head, unless it is not needed.
+
+        Pictures are made as large as those that the model was made for, or of another size.
+        """
         weights = read(path, normalise=normalise)
         config, notes = weights.config, weights.remarks
         if config.channels not in (1, 3):
@@ -63,7 +71,11 @@ class Predictor:
         if means is None:
             means = ((0.5,) * config.channels,) * 2
             notes.append("nothing says how pictures are normalised; 0.5 in the mean and of deviation is assumed")
-        return cls(weights.model().float(), labels, Normalise(*means), config, tuple(notes))
+        elif len(means[0]) != config.channels:  # as it was said for colours, of a model of grey pictures
+            means = even(means, config.channels)
+        size = size or config.size
+        check_size("size", size, config.patch)
+        return cls(weights.model().float(), labels, Normalise(*means), config, size, tuple(notes))
 
     @torch.inference_mode()
     def features(self, sources: Iterable[Source]) -> Iterator[tuple[Source, Tensor | str]]:
@@ -72,6 +84,15 @@ class Predictor:
             made = iter(self.model.pooled(self.normalise(unit(torch.stack(good)))) if good else ())  # type: ignore[operator]
             for source, pixels in zip(group, decoded, strict=True):
                 yield source, pixels if isinstance(pixels, str) else next(made).float()
+
+    def decoded(self, sources: Iterable[Source]) -> Iterator[tuple[Source, Tensor | str]]:
+        """The bytes (c H W) of each picture at the model's size, in order, or why it cannot be read."""
+        for group, decoded, _ in self._groups(sources):
+            yield from zip(group, decoded, strict=True)
+
+    def image(self, pixels: Tensor) -> Tensor:
+        """Bytes (c H W) -> what the model takes, (1 c H W)."""
+        return self.normalise(unit(pixels[None]))
 
     def answers(self, sources: Iterable[Source], top: int = 5) -> Iterator[Answer]:
         """An answer for each picture, in order; some are decoded and answered together."""
@@ -99,7 +120,7 @@ class Predictor:
 
     def _read(self, source: Source) -> Tensor | str:
         try:
-            return torch.from_numpy(read_pixels(source.content, self.config.size, self.config.channels).copy())
+            return torch.from_numpy(read_pixels(source.content, self.size, self.config.channels).copy())
         except Unreadable as error:
             return str(error)
 

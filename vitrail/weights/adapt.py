@@ -122,7 +122,7 @@ def _channels(
 ) -> Normalisation | None:
     """Change the first map, and give back how pictures of these channels are normalised for it."""
     mean, std = normalise or ((), ())
-    evened = None if normalise is None else _even(normalise, wanted.channels)
+    evened = None if normalise is None else even(normalise, wanted.channels)
     if config.stem == "patch":
         name, bias = f"{STEM}projection.weight", f"{STEM}projection.bias"
         # After patches were resized, which goes before, a patch is as wanted.
@@ -142,7 +142,7 @@ def _channels(
     return evened
 
 
-def _even(normalise: Normalisation, channels: int) -> Normalisation:
+def even(normalise: Normalisation, channels: int) -> Normalisation:
     """One for all channels."""
     mean, std = (sum(values) / len(values) for values in normalise)
     return (mean,) * channels, (std,) * channels
