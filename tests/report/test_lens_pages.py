@@ -41,20 +41,26 @@ def written(tmp_path_factory):
     return folder, found
 
 
-@contextmanager
-def opened(path, **how):
-    """A page, that must end without a complaint and without a request."""
-    complaints, requests = [], []
+@pytest.fixture(scope="module")
+def opened():
+    """Opens pages, one after another, that must each end without a complaint and without a request."""
     with browser() as running:
-        context = running.new_context(**{"viewport": {"width": 1440, "height": 900}, **how})
-        page = context.new_page()
-        page.on("console", lambda message: complaints.append(message.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("request", lambda request: requests.append(request.url))
-        page.goto(path.as_uri())
-        yield page
-        assert complaints == []
-        assert [url for url in requests if not url.startswith(("file:", "data:"))] == []
+
+        @contextmanager
+        def open_page(path, **how):
+            complaints, requests = [], []
+            context = running.new_context(**{"viewport": {"width": 1440, "height": 900}, **how})
+            page = context.new_page()
+            page.on("console", lambda message: complaints.append(message.text))
+            page.on("pageerror", lambda error: complaints.append(str(error)))
+            page.on("request", lambda request: requests.append(request.url))
+            page.goto(path.as_uri())
+            yield page
+            assert complaints == []
+            assert [url for url in requests if not url.startswith(("file:", "data:"))] == []
+            context.close()
+
+        yield open_page
 
 
 def settled(page):
@@ -69,7 +75,7 @@ def shown(value):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1440, "light")])
-def test_it_opens_without_a_complaint(written, kind, width, scheme):
+def test_it_opens_without_a_complaint(opened, written, kind, width, scheme):
     with opened(written[0] / f"{kind}.html", viewport={"width": width, "height": 900}, color_scheme=scheme) as page:
         page.wait_for_selector("body[data-ready=yes]")
         assert page.evaluate("document.documentElement.scrollWidth") <= width
@@ -85,7 +91,7 @@ def test_it_opens_without_a_complaint(written, kind, width, scheme):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_it_shows_at_first_is_what_the_json_says(written, kind):
+def test_what_it_shows_at_first_is_what_the_json_says(opened, written, kind):
     folder, _ = written
     facts = json.loads((folder / f"{kind}.json").read_text())
     last = torch.tensor(facts["attention"][-1]).mean(0)
@@ -106,7 +112,7 @@ def test_what_it_shows_at_first_is_what_the_json_says(written, kind):
         assert f"to the {name} token {shown(float(last[token]))}" in said
 
 
-def test_pointing_at_a_patch_shows_where_it_looks(written):
+def test_pointing_at_a_patch_shows_where_it_looks(opened, written):
     """With the mouse, in every head, and the numbers are those that were recorded."""
     folder, found = written
     trace, tokens = found["class"].trace, found["class"].tokens
@@ -130,7 +136,7 @@ def test_pointing_at_a_patch_shows_where_it_looks(written):
         assert "mean of the heads" in settled(page)
 
 
-def test_every_key_changes_what_is_shown(written):
+def test_every_key_changes_what_is_shown(opened, written):
     folder, _ = written
     with opened(folder / "class.html") as page:
         seen = [settled(page)]
@@ -148,7 +154,7 @@ def test_every_key_changes_what_is_shown(written):
         assert page.locator("#play").inner_text() == "Play the layers"
 
 
-def test_by_touch(written):
+def test_by_touch(opened, written):
     folder, _ = written
     with opened(folder / "mean.html", viewport={"width": 390, "height": 800}, has_touch=True) as page:
         assert "the mean of the patches" in settled(page)
@@ -161,7 +167,7 @@ def test_by_touch(written):
         assert "the mean of the patches" in settled(page)
 
 
-def test_visual_tokens_are_mapped_back_to_the_picture(written):
+def test_visual_tokens_are_mapped_back_to_the_picture(opened, written):
     """What one of them attends to, spread over the patches that the others are made of."""
     folder, found = written
     trace, tokens = found["visual"].trace, found["visual"].tokens
@@ -175,7 +181,7 @@ def test_visual_tokens_are_mapped_back_to_the_picture(written):
     assert expected in said
 
 
-def test_the_index_of_several(written):
+def test_the_index_of_several(opened, written):
     with opened(written[0] / "index.html") as page:
         assert page.locator("figure img").count() == len(KINDS)
         assert all(page.evaluate("[...document.images].map((image) => image.naturalWidth > 0)"))
@@ -183,7 +189,7 @@ def test_the_index_of_several(written):
         page.wait_for_selector("body[data-ready=yes]")
 
 
-def test_a_large_grid_stays_small_enough(tmp_path):
+def test_a_large_grid_stays_small_enough(opened, tmp_path):
     """37 x 37 patches, 12 layers of 12 heads of the usual width: below 25 MB, and what it shows is what it says."""
     torch.manual_seed(0)
     model = vt.build("vit", image=518, patch=14, width=48, depth=12, heads=12, head=64, hidden=48, classes=4).eval()
@@ -208,7 +214,7 @@ def test_a_large_grid_stays_small_enough(tmp_path):
         assert kept == pytest.approx(float(row.max()), rel=0.2)
 
 
-def test_walk_step_by_step(tmp_path):
+def test_walk_step_by_step(opened, tmp_path):
     """Keys go on, pointing tells what a number is made of, and the numbers are those of the steps."""
     steps = walk(*example(), mask=CAUSAL)
     write_walk(tmp_path / "walk.html", steps, "Attention & more")
@@ -242,7 +248,7 @@ def test_walk_step_by_step(tmp_path):
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1920, "light")])
-def test_walk_through_a_large_layer(tmp_path, width, scheme):
+def test_walk_through_a_large_layer(opened, tmp_path, width, scheme):
     """Matrices too large for numbers are colours, which tell their numbers when pointed at."""
     model = randomise(vt.build("vit", image=40, patch=4, width=32, depth=1, heads=2, classes=4)).eval()
     with torch.no_grad():

@@ -13,7 +13,7 @@ from vitrail.cli.predict import sources_of
 if TYPE_CHECKING:
     from vitrail.serve.predictor import Source
 
-PIXELS = 4_000_000  # of a picture that is explained
+TOKENS = 16_384  # of a picture that is explained, at most
 LETTERS = 100  # of the name of a file that is written
 
 
@@ -69,6 +69,7 @@ def explain(
             methods[name]  # a name it does not know is an error
         predictor = Predictor.of(run, normalise=normalise, size=None if size is None else _sides(size))
         config = predictor.config
+        _check_tokens(predictor.size, config.patch)
         wanted = None if label is None else _index(predictor.labels, label)
         place = None if layer is None else counted_from_one("layer", layer, config.depth)
         number = None if head is None else counted_from_one("head", head, config.heads)
@@ -121,7 +122,7 @@ def _say(file: str, facts: dict[str, Any], page: Path, *, as_json: bool) -> None
     if facts["random"]["gap"] is not None:
         best = max(facts["methods"], key=lambda one: one["gap"])
         found = f"largest gap: {best['name']} {best['gap']:+.3f}"
-        gap = f"  {found}" if best["gap"] > facts["random"]["spread"] else "  no method is truer than a random order"
+        gap = f"  {found}" if best["gap"] > facts["random"]["spread"] else "  no gap is beyond a random order's"
     tell(f"{file}  {facts['label']['name']} {facts['label']['probability']:.1%}{gap}  {page}")
 
 
@@ -167,9 +168,19 @@ def _sides(size: str) -> tuple[int, int]:
     sides = size.lower().split("x")
     if len(sides) > 2 or not all(side.isdecimal() and int(side) for side in sides):  # noqa: PLR2004
         raise InputError(f"--size {size!r} is no size; give the pixels of a side (224), or down and across (224x320).")
-    if int(sides[0]) * int(sides[-1]) > PIXELS:
-        raise InputError(f"--size {size!r} is more than can be looked at; {PIXELS:,} pixels at most.")
     return int(sides[0]), int(sides[-1])
+
+
+def _check_tokens(size: tuple[int, int], patch: int) -> None:
+    """So many that their patterns can be looked at."""
+    from vitrail.errors import InputError
+
+    count = (size[0] // patch) * (size[1] // patch)
+    if count > TOKENS:
+        raise InputError(
+            f"{size[0]} x {size[1]} pixels are {count:,} patches of {patch}, where {TOKENS:,} can be looked at; choose "
+            f"a smaller --size."
+        )
 
 
 def _free(name: str, taken: dict[str, Any]) -> str:
