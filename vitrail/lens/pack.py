@@ -6,7 +6,6 @@ largest weights of each row, which suits heads that look at little. What is lost
 """
 
 from base64 import b64encode
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +14,7 @@ import torch
 from torch import Tensor
 
 from vitrail.core.kernels import Softmax
-from vitrail.lens.record import Trace
+from vitrail.lens.record import Trace, Visit
 from vitrail.lens.tokens import Tokens, attention_sites
 
 BUDGET = 16_000_000  # bytes, before they are written in letters, which takes a third more
@@ -80,98 +79,118 @@ def _rows(trace: Trace, names: list[str], picture: int, bits: int, queries: list
     return Packed("rows", {"bits": bits, "queries": queries}, blocks, (lost.mean, lost.most))
 
 
-@dataclass(frozen=True)
-class _Head:
-    """One head, kept in one of the ways."""
-
-    way: str
-    parts: dict[str, Any]  # arrays
-    lost: Lost
-
-
 def _few(trace: Trace, names: list[str], picture: int, each: int) -> Packed:
     """Every head in the way that loses least of it, in so many bytes a row."""
-    kept: dict[str, list[_Head]] = {}
+    kept: dict[str, list[dict[str, Any]]] = {}
     slots, lost = [], []  # of every head the way, and its place among those kept so
     for name in names:
-        for ways in zip(*_ways(trace, name, picture, each), strict=True):
-            best = min(ways, key=lambda head: head.lost.mean)
-            alike = kept.setdefault(best.way, [])
-            slots.append((best.way, len(alike)))
-            alike.append(best)
-            lost.append(best.lost)
+        ways = _ways(trace.visit(name), picture, each)
+        for rows, a in trace.in_rows(name):
+            true = a[picture].float().cpu()
+            for way in ways:
+                way.see(rows, true)
+        for head in range(len(true)):
+            best = min(ways, key=lambda way: way.lost[head].mean)
+            alike = kept.setdefault(best.name, [])
+            slots.append((best.name, len(alike)))
+            alike.append(best.parts(head))
+            lost.append(best.lost[head])
     blocks, sizes = {}, {}
-    for way, heads in kept.items():
-        for part in heads[0].parts:
-            array = np.stack([head.parts[part] for head in heads])
-            blocks[f"{way}-{part}"], sizes[f"{way}-{part}"] = letters(array), array.shape[-1]
+    for way_name, heads in kept.items():
+        for part in heads[0]:
+            array = np.stack([parts[part] for parts in heads])
+            blocks[f"{way_name}-{part}"], sizes[f"{way_name}-{part}"] = letters(array), array.shape[-1]
     error = (float(np.mean([one.mean for one in lost])), max(one.most for one in lost))
     return Packed("few", {"slots": slots, "sizes": sizes}, blocks, error)
 
 
-def _ways(trace: Trace, name: str, picture: int, each: int) -> Iterator[list[_Head]]:
+def _ways(visit: Visit, picture: int, each: int) -> list["_Way"]:
     """The ways in which the heads of a site can be kept in so many bytes a row."""
-    yield _largest(trace, name, picture, max(1, (each - 8) // 3))
-    visit = trace.visit(name)
+    ways: list[_Way] = [_Largest(visit.q.shape[1], max(1, (each - 8) // 3))]
     if type(visit.kernel) is Softmax and visit.mask.trivial and visit.rowwise:  # of queries times keys alone
         room, width = each // 2, visit.q.shape[-1]
-        yield _factors(trace, name, picture, "bytes", (min(width, room), 0))
+        ways.append(_Factors("bytes", visit, picture, (min(width, room), 0)))
         if room < width:  # more directions, most of them in half a byte
             fine = max(0, 2 * room - width)
-            yield _factors(trace, name, picture, "halves", (fine, min(width, 2 * room) - fine))
+            ways.append(_Factors("halves", visit, picture, (fine, min(width, 2 * room) - fine)))
+    return ways
 
 
-def _largest(trace: Trace, name: str, picture: int, count: int) -> list[_Head]:
+class _Way:
+    """A way to keep the heads of a site: it sees their patterns some rows at a time, and what it loses of each head."""
+
+    def __init__(self, name: str, heads: int) -> None:
+        self.name, self.lost = name, [Lost() for _ in range(heads)]
+
+    def see(self, rows: slice, a: Tensor) -> None:
+        """Some rows of all heads, (h rows j)."""
+        shown = self.shown(rows, a)
+        for lost, mine, true in zip(self.lost, shown, a, strict=True):
+            lost.add(mine, true)
+
+    def shown(self, rows: slice, a: Tensor) -> Tensor:
+        """What a reader will see of them."""
+        raise NotImplementedError
+
+    def parts(self, head: int) -> dict[str, Any]:
+        """What is kept of a head, when all was seen."""
+        raise NotImplementedError
+
+
+class _Largest(_Way):
     """The largest weights of each row, in bytes; what they leave is spread over the others evenly."""
-    parts: dict[str, list[Any]] = {"index": [], "share": [], "top": []}
-    heads, keys = trace.q(name).shape[1], trace.k(name).shape[2]
-    lost = [Lost() for _ in range(heads)]
-    for _, all_of in trace.in_rows(name):
-        a = all_of[picture].float().cpu()
-        weights, index = a.topk(min(count, keys), -1)
+
+    def __init__(self, heads: int, count: int) -> None:
+        super().__init__("largest", heads)
+        self.count = count
+        self.seen: list[tuple[Any, Any, Any]] = []
+
+    def shown(self, rows: slice, a: Tensor) -> Tensor:
+        del rows
+        keys = a.shape[-1]
+        weights, index = a.topk(min(self.count, keys), -1)
         top = weights[..., :1].clamp(min=1e-30)
         share = (weights / top * 255).round().clamp(min=0)
         shown = share * (top / 255)
-        rest = (a.sum(-1, keepdim=True) - shown.sum(-1, keepdim=True)).clamp(min=0) / max(1, keys - count)
-        full = rest.expand(-1, -1, keys).scatter(-1, index, shown)
-        for head in range(heads):
-            lost[head].add(full[head], a[head])
-        parts["index"].append(index.numpy().astype("<u2"))
-        parts["share"].append(share.numpy().astype("u1"))
-        parts["top"].append(torch.cat([top, rest], -1).numpy().astype("<f4"))
-    whole = {part: np.concatenate(rows, 1) for part, rows in parts.items()}
-    return [_Head("largest", {part: rows[head] for part, rows in whole.items()}, lost[head]) for head in range(heads)]
+        rest = (a.sum(-1, keepdim=True) - shown.sum(-1, keepdim=True)).clamp(min=0) / max(1, keys - self.count)
+        both = torch.cat([top, rest], -1)
+        self.seen.append((index.numpy().astype("<u2"), share.numpy().astype("u1"), both.numpy().astype("<f4")))
+        return rest.expand(-1, -1, keys).scatter(-1, index, shown)
+
+    def parts(self, head: int) -> dict[str, Any]:
+        index, share, top = (np.concatenate([one[head] for one in part]) for part in zip(*self.seen, strict=True))
+        return {"index": index, "share": share, "top": top}
 
 
-def _factors(trace: Trace, name: str, picture: int, way: str, counts: tuple[int, int]) -> list[_Head]:
+class _Factors(_Way):
     """softmax(Q' K'^T), Q' and K' the directions in which queries and keys differ most: the first so many in bytes, an
     even number more in half a byte each.
 
     From the keys their mean is taken away, which a softmax over them does not see.
     """
-    visit = trace.visit(name)
-    q, k = (part[picture].double().cpu() for part in (visit.q, visit.k))
-    scale = q.shape[-1] ** -0.5 if visit.kernel.scale is None else visit.kernel.scale
-    k = k - k.mean(1, keepdim=True)
-    left, r = torch.linalg.qr(q * scale)
-    right, s = torch.linalg.qr(k)
-    u, strength, v = torch.linalg.svd(r @ s.mT)
-    root, rank = strength.sqrt()[:, None], sum(counts)
-    both = [(part * root)[..., :rank] for part in (left @ u, right @ v.mT)]
-    levels = torch.tensor([127.0] * counts[0] + [7.0] * counts[1])
-    steps = [part.abs().amax(1, keepdim=True).clamp(min=1e-12) / levels for part in both]
-    whole = [(part / step).round() for part, step in zip(both, steps, strict=True)]
-    step = (steps[0] * steps[1]).float()
-    lost = [Lost() for _ in range(len(q))]
-    for rows, a in trace.in_rows(name):
-        shown = ((whole[0][:, rows].float() * step) @ whole[1].float().mT).softmax(-1)
-        for head in range(len(q)):
-            lost[head].add(shown[head], a[picture, head].float().cpu())
-    stored = [_halved(part.numpy().astype("i1"), counts[0]) for part in whole]
-    return [
-        _Head(way, {"q": stored[0][head], "k": stored[1][head], "steps": step[head, 0].numpy()}, lost[head])
-        for head in range(len(q))
-    ]
+
+    def __init__(self, name: str, visit: Visit, picture: int, counts: tuple[int, int]) -> None:
+        super().__init__(name, visit.q.shape[1])
+        q, k = (part[picture].double().cpu() for part in (visit.q, visit.k))
+        scale = q.shape[-1] ** -0.5 if visit.kernel.scale is None else visit.kernel.scale
+        left, r = torch.linalg.qr(q * scale)
+        right, s = torch.linalg.qr(k - k.mean(1, keepdim=True))
+        u, strength, v = torch.linalg.svd(r @ s.mT)
+        root, rank = strength.sqrt()[:, None], sum(counts)
+        both = [(part * root)[..., :rank] for part in (left @ u, right @ v.mT)]
+        levels = torch.tensor([127.0] * counts[0] + [7.0] * counts[1])
+        steps = [part.abs().amax(1, keepdim=True).clamp(min=1e-12) / levels for part in both]
+        whole = [(part / step).round().float() for part, step in zip(both, steps, strict=True)]
+        self.step = (steps[0] * steps[1]).float()
+        self.queries, self.keys = whole[0] * self.step, whole[1].mT
+        self.stored = [_halved(part.numpy().astype("i1"), counts[0]) for part in whole]
+
+    def shown(self, rows: slice, a: Tensor) -> Tensor:
+        del a
+        return (self.queries[:, rows] @ self.keys).softmax(-1)
+
+    def parts(self, head: int) -> dict[str, Any]:
+        return {"q": self.stored[0][head], "k": self.stored[1][head], "steps": self.step[head, 0].numpy()}
 
 
 def _halved(numbers: Any, fine: int) -> Any:
