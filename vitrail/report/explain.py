@@ -9,12 +9,12 @@ from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from vitrail.files import whole, write_json
+from vitrail.files import write_json
 from vitrail.lens import Curves, Explanation, methods
 from vitrail.lens.pack import Packed, letters, pack
 from vitrail.report.charts import Line, line_chart
 from vitrail.report.drawing import COLOURS, DIVERGING, ramp, save_figure, sheet, sheet_figure
-from vitrail.report.page import picture, template
+from vitrail.report.page import picture, write_page
 
 INDEX = "index"  # the name of the page of all pictures, which no picture may have
 TOP = 5
@@ -63,11 +63,8 @@ def write_index(folder: Path, written: dict[str, dict[str, Any]], unread: Sequen
     rows.sort(key=lambda row: -row["gap"])
     shown = rows[0]["name"] if rows else names[0]
     by_method = {name: {one["name"]: one["gap"] for one in facts["methods"]} for name, facts in written.items()}
-    page = template("explained.html").render(written=written, methods=rows, shown=shown, gaps=by_method, unread=unread)
-    path = folder / f"{INDEX}.html"
-    with whole(path) as aside:
-        aside.write_text(page, encoding="utf-8", errors="backslashreplace")
-    return path
+    fields = {"written": written, "methods": rows, "shown": shown, "gaps": by_method, "unread": unread}
+    return write_page(folder / f"{INDEX}.html", "explained.html", **fields)
 
 
 def numbers(name: str, e: Explanation, labels: Sequence[str], model: str) -> dict[str, Any]:
@@ -160,15 +157,15 @@ def _write_page(path: Path, facts: dict[str, Any], pixels: Tensor, e: Explanatio
         "colours": ramp(COLOURS),
         "diverging": ramp(DIVERGING),
     }
-    page = template("explain.html").render(
+    write_page(
+        path,
+        "explain.html",
         facts=shown,
         picture=image,
         blocks={"answer": answer, **packed.blocks},
         deletion=_chart(e, "deletion"),
         insertion=_chart(e, "insertion"),
     )
-    with whole(path) as aside:
-        aside.write_text(page, encoding="utf-8", errors="backslashreplace")
 
 
 def _note(packed: Packed, e: Explanation) -> str:

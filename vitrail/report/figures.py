@@ -20,7 +20,7 @@ from vitrail.families import Model
 from vitrail.files import whole, write_json
 from vitrail.lens import attention_distance, filter_components, position_similarity, uniform_distance
 from vitrail.report.drawing import COLOURS, DIVERGING, save_figure, sheet, sheet_figure
-from vitrail.report.page import template
+from vitrail.report.page import write_page
 from vitrail.weights import load
 
 ACROSS = 7  # filters in a row
@@ -202,11 +202,8 @@ class Figures:
         files = [one.file for one in self.drawn]
         write_json(self.folder / "figures.json", {**about, **numbers, "files": files, "notes": self.notes})
         pictures = {one.file: _embedded(self.folder / one.file) for one in self.drawn}
-        page = template("figures.html").render(name=name, drawn=self.drawn, pictures=pictures, notes=self.notes)
-        path = self.folder / "figures.html"
-        with whole(path) as aside:
-            aside.write_text(page, encoding="utf-8", errors="backslashreplace")
-        return path
+        fields = {"name": name, "drawn": self.drawn, "pictures": pictures, "notes": self.notes}
+        return write_page(self.folder / "figures.html", "figures.html", **fields)
 
     def _save(self, figure: Figure, name: str, title: str, words: str) -> None:
         save_figure(figure, self.folder / f"{name}.png")

@@ -44,7 +44,9 @@ def write_report(run: Path, test: Pictures, scores: Scores, logits: Tensor) -> P
     accuracy = [(float(line["epoch"]), line["accuracy"]) for line in metrics if "accuracy" in line]
     rates = [(line["step"] / per_epoch, line["lr"]) for line in metrics if "wait" in line]
     few = len(test.names) <= SQUARES
-    page = template("report.html").render(
+    return write_page(
+        run / "report.html",
+        "report.html",
         run=run.name,
         about=about,
         begun=begun,
@@ -61,10 +63,6 @@ def write_report(run: Path, test: Pictures, scores: Scores, logits: Tensor) -> P
         calibration=calibration_chart(scores.bins),
         mistakes=mistakes(test, logits),
     )
-    path = run / "report.html"
-    with whole(path) as aside:
-        aside.write_text(page, encoding="utf-8", errors="backslashreplace")
-    return path
 
 
 def mistakes(test: Pictures, logits: Tensor, most: int = MISTAKES) -> list[Mistake]:
@@ -113,11 +111,14 @@ def _rows(recipe: dict[str, Any], more: tuple[str, ...]) -> list[tuple[str, Any]
     return [(f"{section}.{field}", value) for section in sections for field, value in recipe[section].items()]
 
 
-def template(name: str) -> Any:
-    """A page of this folder."""
+def write_page(path: Path, template: str, **fields: Any) -> Path:
+    """Fill a template of pages/, every name in it escaped, and write it whole."""
     environment = Environment(
         loader=PackageLoader("vitrail.report", "pages"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
     environment.filters["share"] = lambda value: f"{value:.2%}"
     environment.filters["number"] = lambda value: f"{value:,}"
-    return environment.get_template(name)
+    page = environment.get_template(template).render(**fields)
+    with whole(path) as aside:
+        aside.write_text(page, encoding="utf-8", errors="backslashreplace")
+    return path

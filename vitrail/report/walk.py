@@ -6,11 +6,11 @@ from typing import Any
 
 from torch import Tensor
 
-from vitrail.files import make_folder, whole
+from vitrail.files import make_folder
 from vitrail.lens.pack import letters
 from vitrail.lens.walk import Step
 from vitrail.report.drawing import COLOURS, DIVERGING, ramp
-from vitrail.report.page import picture, template
+from vitrail.report.page import picture, write_page
 
 
 def walk_numbers(steps: Sequence[Step]) -> list[dict[str, Any]]:
@@ -44,11 +44,11 @@ def write_walk(path: Path, steps: Sequence[Step], title: str, pixels: Tensor | N
         }
         for step in steps
     ]
-    page = template("walk.html").render(
+    write_page(
+        path,
+        "walk.html",
         title=title,
         picture=None if pixels is None else picture(pixels),
         facts={"steps": shown, "colours": ramp(COLOURS), "diverging": ramp(DIVERGING)},
         blocks=[letters(step.values.numpy().astype("<f4")) for step in steps],
     )
-    with whole(path) as aside:
-        aside.write_text(page, encoding="utf-8", errors="backslashreplace")
