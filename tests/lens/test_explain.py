@@ -55,6 +55,16 @@ def test_at_another_size():
     assert found.tokens.count == 61
 
 
+def test_layers_and_heads_from_the_end():
+    found, same = explain(vit(), image(), layer=-2, head=-1, steps=0), explain(vit(), image(), layer=0, head=2, steps=0)
+    assert (found.layer, found.head) == (same.layer, same.head) == (0, 2)
+    assert torch.equal(found.maps["attention"], same.maps["attention"])
+    torch.testing.assert_close(found.maps["attention"].flatten(), found.attended[0, 2, 1:])
+    for wrong in ({"layer": 2}, {"head": 3}):
+        with pytest.raises(vt.InputError, match="is not there"):
+            explain(vit(), image(), names=["rollout"], **wrong)
+
+
 def test_another_class_than_the_likeliest():
     likeliest, other = explain(vit(), image(), steps=0), explain(vit(), image(), label=2, steps=0)
     assert other.label == 2
@@ -138,6 +148,12 @@ def test_a_kernel_with_negative_weights():
             methods["rollout"](model, image())
         with pytest.raises(vt.InputError, match="negative"):
             attention_distance(model, image())
+        found = explain(model, image(), steps=2)
+        with pytest.raises(vt.InputError, match="negative"):
+            explain(model, image(), names=["rollout"])
+    assert "rollout" not in found.maps
+    assert "relevance" in found.maps
+    assert any("rollout takes them for shares" in note for note in found.notes)
 
 
 def test_a_compiled_model():

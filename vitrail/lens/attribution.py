@@ -40,7 +40,7 @@ def attention(
 def answering(trace: Trace, tokens: Tokens, layer: int | None = None, head: int | None = None) -> Tensor:
     """The attention of the token that answers, (b h n); of all patches in the mean, where their mean answers."""
     known = attention_sites(trace.names())
-    site = known[_place(layer, len(known))]
+    site = known[place("layer", -1 if layer is None else layer, len(known))]
     rows = tokens.answer.nonzero()[:, 0].tolist()
     if rows == [0]:
         return trace.pattern(site, heads=head, rows=0)[:, :, 0].float()
@@ -49,12 +49,11 @@ def answering(trace: Trace, tokens: Tokens, layer: int | None = None, head: int 
     return sum(parts, share.new_zeros(()))
 
 
-def _place(layer: int | None, count: int) -> int:
-    """A layer by its number, from the end if that is negative; the last unless given."""
-    layer = -1 if layer is None else layer
-    if not -count <= layer < count:
-        raise InputError(f"layer={layer} is not there; there are {count}, counted from 0.")
-    return layer % count
+def place(what: str, number: int, count: int) -> int:
+    """A layer or a head by its number, from the end if that is negative."""
+    if not -count <= number < count:
+        raise InputError(f"{what}={number} is not there; there are {count}, counted from 0.")
+    return number % count
 
 
 @methods.add("rollout")
@@ -119,7 +118,8 @@ def gradcam(model: Model, images: Tensor, classes: Classes = None, *, layer: int
     x is what the attention of the last block, or of another, is given.
     """
     blocks: Any = model.encoder
-    chosen, block = _chosen(model, images, classes), blocks[_place(layer, len(blocks))]
+    chosen = _chosen(model, images, classes)
+    block = blocks[place("layer", -1 if layer is None else layer, len(blocks))]
     seen: list[Tensor] = []
 
     def keep(_: Any, given: tuple[Tensor, ...]) -> None:

@@ -3,14 +3,14 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from vitrail.errors import InputError
 from vitrail.families import Model
-from vitrail.lens.attribution import answering, methods
+from vitrail.lens.attribution import answering, methods, place
 from vitrail.lens.decompose import Writes, logit_lens, writes
 from vitrail.lens.faithful import STEPS, Curves, curves, random_curves
 from vitrail.lens.heads import attention_distance
@@ -72,33 +72,41 @@ def explain(
     label = int(chances.argmax()) if label is None else label
     if not 0 <= label < len(chances):
         raise InputError(f"class {label} is not there; there are {len(chances)}, counted from 0.")
-    options = {"attention": {"layer": layer, "head": head}, "gradcam": {"layer": layer}}
-    classes = torch.tensor([label], device=image.device)
-    maps, lines = {}, {}
+    attended = torch.cat([answering(trace, tokens, n).cpu() for n in range(len(attention_sites(trace.names())))])
+    layer = place("layer", -1 if layer is None else layer, len(attended))
+    head = None if head is None else place("head", head, attended.shape[1])
+    options: dict[str, dict[str, Any]] = {"attention": {"layer": layer, "head": head}, "gradcam": {"layer": layer}}
+    maps, lines, notes = {}, {}, list[str]()
     for name in names or list(methods):
         tell(name)
-        maps[name] = methods[name](model, image, classes, **options.get(name, {}))[0].float().cpu()
+        make = partial(_map, name, model, image, label, options.get(name, {}))
+        found = make() if names else _unless(notes, make)  # of all methods, those that this model has a map of
+        if found is not None:
+            maps[name] = found
     for name in maps if steps else ():
         tell(f"how true {name} is")
         lines[name] = curves(model, image[0], maps[name].to(image.device), label, steps)
     tell("heads and layers")
-    notes: list[str] = []
     return Explanation(
-        label,
-        len(model.encoder) - 1 if layer is None else layer,  # type: ignore[arg-type]
-        head,
-        chances.cpu(),
-        tokens,
-        trace,
-        maps,
-        lines,
-        random_curves(model, image[0], tokens.grid, label, steps=steps) if steps else None,
-        torch.cat([answering(trace, tokens, number).cpu() for number in range(len(attention_sites(trace.names())))]),
-        logit_lens(model, image)[:, 0].double().softmax(-1).cpu(),
-        _unless(notes, partial(_distance, model, image)),
-        _unless(notes, partial(writes, model, image)),
-        tuple(notes),
+        label=label,
+        layer=layer,
+        head=head,
+        chances=chances.cpu(),
+        tokens=tokens,
+        trace=trace,
+        maps=maps,
+        curves=lines,
+        random=random_curves(model, image[0], tokens.grid, label, steps=steps) if steps else None,
+        attended=attended,
+        lens=logit_lens(model, image)[:, 0].double().softmax(-1).cpu(),
+        distance=_unless(notes, partial(_distance, model, image)),
+        writes=_unless(notes, partial(writes, model, image)),
+        notes=tuple(notes),
     )
+
+
+def _map(name: str, model: Model, image: Tensor, label: int, options: dict[str, Any]) -> Tensor:
+    return methods[name](model, image, label, **options)[0].float().cpu()
 
 
 def _distance(model: Model, image: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from vitrail.lens import Curves, Explanation, methods
 from vitrail.lens.pack import Packed, letters, pack
 from vitrail.report.charts import Line, line_chart
 from vitrail.report.drawing import COLOURS, DIVERGING, ramp, save_figure, sheet, sheet_figure
-from vitrail.report.page import picture, write_page
+from vitrail.report.page import as_seen, picture, write_page
 
 INDEX = "index"  # the name of the page of all pictures, which no picture may have
 TOP = 5
@@ -200,7 +200,7 @@ def _overlay(path: Path, pixels: Tensor, values: Any, facts: dict[str, Any], met
     """The picture, the map, and one over the other, patch by patch: nothing is smoothed."""
     down, across = facts["size"]
     extent = (0, across, down, 0)
-    image = _shown(pixels)
+    image = as_seen(pixels)
     figure = Figure(figsize=(11.5, 0.7 + 3.5 * min(2.0, down / across)), layout="constrained")
     panels = figure.subplots(1, 3)
     one = next(one for one in facts["methods"] if one["name"] == method)
@@ -227,15 +227,10 @@ def _heads(path: Path, e: Explanation, facts: dict[str, Any]) -> None:
     """What the answering token attends to, every head of every layer on one scale."""
     maps = np.stack([e.tokens.on_patches(one[None])[0].numpy() for one in e.attended])
     figure, axes = sheet_figure(maps)
-    scale = PowerNorm(
-        0.5, vmin=0, vmax=maps.max() if maps.max() > 0 else 1
-    )  # lest one large weight leave all others dark
+    most = maps.max() if maps.max() > 0 else 1
+    scale = PowerNorm(0.5, vmin=0, vmax=most)  # lest one large weight leave all others dark
     rows = [f"layer {layer + 1}" for layer in range(maps.shape[0])]
     drawn = sheet(axes, maps, rows, [f"head {head + 1}" for head in range(maps.shape[1])], cmap=COLOURS, norm=scale)
     label = f"share of the attention of {facts['answering']['name']}, square-root scale"
     figure.colorbar(drawn, ax=axes, label=label, fraction=0.04, aspect=30)
     save_figure(figure, path)
-
-
-def _shown(pixels: Tensor) -> Any:
-    return pixels[0].numpy() if len(pixels) == 1 else pixels[:3].permute(1, 2, 0).numpy()

@@ -82,10 +82,14 @@ def mistakes(test: Pictures, logits: Tensor, most: int = MISTAKES) -> list[Mista
     ]
 
 
+def as_seen(pixels: Tensor) -> Any:
+    """(c H W) -> (H W) or (H W 3), as pictures are drawn."""
+    return pixels[0].numpy() if len(pixels) == 1 else pixels[:3].permute(1, 2, 0).contiguous().numpy()
+
+
 def picture(pixels: Tensor) -> str:
     """Bytes (c H W) as the address of an embedded PNG, small ones enlarged by whole numbers."""
-    values = pixels[0].numpy() if len(pixels) == 1 else pixels[:3].permute(1, 2, 0).contiguous().numpy()
-    image = Image.fromarray(values)
+    image = Image.fromarray(as_seen(pixels))
     times = max(1, -(-PIXELS // max(image.size)))
     image = image.resize((image.width * times, image.height * times), Image.Resampling.NEAREST)
     buffer = BytesIO()
