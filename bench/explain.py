@@ -11,12 +11,11 @@ import argparse
 
 import torch
 
-from vitrail.cli.evaluate import own
 from vitrail.data import unit
 from vitrail.lens import curves, methods, random_curves
 from vitrail.machine import keep_memory
 from vitrail.report.figures import spread
-from vitrail.serve import Predictor
+from vitrail.runs import Run
 
 
 def main() -> None:
@@ -26,31 +25,32 @@ def main() -> None:
     parser.add_argument("--pictures", type=int, default=500)
     options = parser.parse_args()
     keep_memory()
-    predictor = Predictor.of(options.run)
+    run = Run(options.run)
+    predictor = run.predictor()
     model = predictor.model
-    test, _ = own(options.run, predictor)
+    test = run.evaluation_set(weights=predictor.weights).pictures
     images = predictor.normalise(unit(test[spread(len(test), options.pictures)].images))
     with torch.no_grad():
         labels = torch.cat([model(some).argmax(1) for some in images.split(64)])
     areas: dict[str, list[torch.Tensor]] = {name: [] for name in methods}
     random, spreads = [], []
     maps = {name: torch.cat([methods[name](model, *few) for few in _some(images, labels)]) for name in methods}
-    for place, (image, label) in enumerate(zip(images, labels.tolist(), strict=True)):
+    for number, (image, label) in enumerate(zip(images, labels.tolist(), strict=True)):
         for name in methods:
-            areas[name].append(torch.tensor(curves(model, image, maps[name][place], label).areas))
-        chance = random_curves(model, image, tuple(maps["rollout"].shape[1:]), label)
-        random.append(chance.areas[0])
-        spreads.append(chance.spread)
+            areas[name].append(torch.tensor(curves(model, image, maps[name][number], label).areas))
+        in_random_order = random_curves(model, image, tuple(maps["rollout"].shape[1:]), label)
+        random.append(in_random_order.areas[0])
+        spreads.append(in_random_order.spread)
     every = torch.stack([torch.stack(rows) for rows in areas.values()])  # (methods, pictures, 2)
     gaps = every[..., 1] - every[..., 0]
     best = gaps.argmax(0)
     print(f"{len(images)} pictures")
     print("| | deletion | insertion | gap | best of a picture |\n| --- | ---: | ---: | ---: | ---: |")
-    for place, name in enumerate(methods):
-        deletion, insertion = every[place].mean(0).tolist()
-        error = float(gaps[place].std() / len(images) ** 0.5)
-        share = float((best == place).float().mean())
-        print(f"| {name} | {deletion:.3f} | {insertion:.3f} | {gaps[place].mean():+.3f} ± {error:.3f} | {share:.0%} |")
+    for number, name in enumerate(methods):
+        deletion, insertion = every[number].mean(0).tolist()
+        error = float(gaps[number].std() / len(images) ** 0.5)
+        first = float((best == number).float().mean())
+        print(f"| {name} | {deletion:.3f} | {insertion:.3f} | {gaps[number].mean():+.3f} ± {error:.3f} | {first:.0%} |")
     area, single = torch.tensor(random).mean(), torch.tensor(spreads).square().mean().sqrt()
     print(f"| random order | {area:.3f} | {area:.3f} | 0 ({single:.3f}) | |")
 

@@ -9,8 +9,8 @@ import time
 import torch
 
 from vitrail.families import build
-from vitrail.recipe import read_recipe
-from vitrail.train import Muon
+from vitrail.tasks import read_recipe
+from vitrail.training import Muon
 
 
 def main() -> None:

@@ -6,12 +6,13 @@
 import argparse
 import statistics
 import tempfile
-from pathlib import Path
 
+from vitrail.distributed import ALONE
 from vitrail.machine import keep_memory
-from vitrail.recipe import read_recipe
-from vitrail.train import Job, prepare
-from vitrail.train.measure import ALONE
+from vitrail.runs import Run
+from vitrail.tasks import read_recipe
+from vitrail.tasks.registry import prepare
+from vitrail.training import Job
 
 
 def accuracy(norm: str, batch: int, epochs: int, seed: int) -> float:
@@ -19,11 +20,10 @@ def accuracy(norm: str, batch: int, epochs: int, seed: int) -> float:
     rate = 2e-3 * (batch / 64) ** 0.5
     settings = [f"model.norm={norm}", f"train.batch={batch}", f"train.epochs={epochs}", f"optim.lr={rate}"]
     with tempfile.TemporaryDirectory() as folder:
-        job = Job(prepare(read_recipe("digits", [*settings, f"train.seed={seed}"])), Path(folder), ALONE)
+        job = Job(prepare(read_recipe("digits", [*settings, f"train.seed={seed}"])), Run(folder), ALONE)
         for _ in job.steps():
             pass
-        result, _, _ = job.finish()
-        return result.accuracy
+        return job.finish().measurement.values["accuracy"]
 
 
 def main() -> None:

@@ -23,10 +23,13 @@ import stub  # noqa: F401
 from vit_pytorch import ViT
 
 from vitrail.data import Pictures, unit
+from vitrail.distributed import ALONE
 from vitrail.machine import keep_memory
-from vitrail.recipe import read_recipe
-from vitrail.train import Job, Prepared, answers, prepare
-from vitrail.train.measure import ALONE
+from vitrail.runs import Run
+from vitrail.tasks import read_recipe
+from vitrail.tasks.pictures.examples import TestPictures
+from vitrail.tasks.registry import PictureTask, prepare
+from vitrail.training import Job
 
 SLICE = 100  # steps in turn
 
@@ -36,20 +39,14 @@ class Ours:
 
     name = "vitrail"
 
-    def __init__(self, prepared: Prepared, folder: Path) -> None:
-        self.job = Job(prepared, folder, ALONE)
+    def __init__(self, task: PictureTask, folder: Path) -> None:
+        self.job, self.normalise = Job(task, Run(folder), ALONE), task.normalise
         self.size, self.model = self.job.parameters, self.job.model
-        self.steps = self._steps()
-
-    def _steps(self) -> Iterator[None]:
-        for step in self.job._updates():  # noqa: SLF001  # without checkpoints and measurements of its own
-            self.job._took(step)  # noqa: SLF001
-            yield
+        self.steps = self.job.updates()
 
     def accuracy(self, test: Pictures) -> float:
         """Of the model that would be kept now."""
-        logits = answers(self.job.trained, test, self.job.normalise)
-        return (logits.argmax(1) == test.labels).double().mean().item()
+        return TestPictures(test, self.normalise).measure(self.job.trained).values["accuracy"]
 
 
 class Plain:
@@ -57,9 +54,9 @@ class Plain:
 
     name = "vit-pytorch, Adam"
 
-    def __init__(self, prepared: Prepared, rate: float) -> None:
+    def __init__(self, task: PictureTask, rate: float) -> None:
         torch.manual_seed(0)
-        self.train, self.normalise = prepared.parts.train, prepared.parts.train.statistics()
+        self.train, self.normalise = task.parts.train, task.normalise
         shape = {"image_size": 28, "patch_size": 4, "channels": 1, "num_classes": 10}
         self.model = ViT(**shape, dim=96, depth=6, heads=3, dim_head=32, mlp_dim=192)
         self.size = sum(p.numel() for p in self.model.parameters())
@@ -104,9 +101,9 @@ def main() -> None:
     keep_memory()
     where = {"data": {"path": options.data}} if options.data else {}
     shorter = [f"train.epochs={options.epochs}", f"train.ema={options.ema}"]
-    prepared = prepare(read_recipe("fashion", shorter, **where))
+    task = prepare(read_recipe("fashion", shorter, **where))
     with tempfile.TemporaryDirectory() as folder:
-        results = race(Ours(prepared, Path(folder)), Plain(prepared, options.rate), prepared.parts.test, options)
+        results = race(Ours(task, Path(folder)), Plain(task, options.rate), task.parts.test, options)
     if options.out:
         options.out.write_text(json.dumps(results, indent=2) + "\n")
 

@@ -11,7 +11,7 @@ import torch
 from kornia import augmentation as k
 from torch import Tensor
 
-from vitrail.data.augment import Warp
+from vitrail.tasks.pictures.augment import Warp
 
 ROUNDS = 200
 

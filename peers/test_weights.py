@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from timm.layers import resample_abs_pos_embed, resample_patch_embed
 
 import vitrail as vt
-from vitrail.weights.adapt import resize_patches
+from vitrail.families.vit.adapt import resize_patches
 
 CLOSE = {"rtol": 0, "atol": 1e-5}
 SHAPE = {"image": 20, "patch": 4, "width": 24, "depth": 3, "heads": 3, "hidden": 48, "classes": 7}

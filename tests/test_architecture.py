@@ -9,15 +9,18 @@ import vitrail
 
 ROOT = Path(vitrail.__file__).parent
 LEVELS = [
-    {"errors"},
-    {"registry", "config", "files", "machine"},
+    {"errors", "progress"},
+    {"config", "files", "machine", "distributed"},
+    {"registry"},
     {"recipe"},
     {"core", "data"},
     {"families"},
     {"weights"},
     {"lens"},
-    {"train"},
-    {"report", "serve"},
+    {"tasks"},
+    {"training"},
+    {"runs"},
+    {"report"},
     {"cli"},
     {"__init__", "__main__"},
 ]

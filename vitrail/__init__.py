@@ -12,10 +12,11 @@ if TYPE_CHECKING:
     from vitrail.errors import InputError
     from vitrail.families import build, models
     from vitrail.lens import edit, record
+    from vitrail.runs import Run as run  # noqa: N813  # vt.run(path) is one
     from vitrail.weights import load, save
 
 __version__ = "0.1.0"
-__all__ = ["InputError", "build", "core", "edit", "load", "models", "record", "save"]
+__all__ = ["InputError", "build", "core", "edit", "load", "models", "record", "run", "save"]
 
 _HOMES = {
     "InputError": "vitrail.errors",
@@ -23,6 +24,7 @@ _HOMES = {
     "models": "vitrail.families",
     "edit": "vitrail.lens",
     "record": "vitrail.lens",
+    "run": "vitrail.runs:Run",
     "load": "vitrail.weights",
     "save": "vitrail.weights",
 }
@@ -33,7 +35,8 @@ def __getattr__(name: str) -> Any:
         return import_module("vitrail.core")
     if name not in _HOMES:
         raise AttributeError(f"module 'vitrail' has no attribute {name!r}; it has {', '.join(__all__)}")
-    return getattr(import_module(_HOMES[name]), name)
+    module, _, thing = _HOMES[name].partition(":")
+    return getattr(import_module(module), thing or name)
 
 
 def __dir__() -> list[str]:

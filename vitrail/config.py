@@ -2,15 +2,26 @@
 
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
-from typing import Annotated, Any
+from inspect import signature
+from typing import Annotated, Any, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
 
 from vitrail.errors import InputError, unknown
 
 Rate = Annotated[float, Field(ge=0, lt=1)]
+
+
+def _part(value: Any) -> Any:
+    if isinstance(value, dict) and not isinstance(value.get("name"), str):
+        raise InputError(f"{value!r} names nothing; give a name and options, such as {{name = 'local', window = 7}}.")
+    return value["name"] if isinstance(value, dict) and len(value) == 1 else value
+
+
+# A part by its name, or as a table of its name and options; see Registry.make.
+Part = Annotated[str | dict[str, Any], BeforeValidator(_part)]
 
 
 class Config(BaseModel):
@@ -39,11 +50,24 @@ def override(fields: Mapping[str, Any], assignments: Iterable[str]) -> dict[str,
         *parents, leaf = path.strip().split(".")
         inner = changed
         for parent in parents:
-            inner = inner.setdefault(parent, {})
+            outer, inner = inner, inner.setdefault(parent, {})
+            if isinstance(inner, str):  # a part that was given by its name, and is now given options
+                inner = outer[parent] = {"name": inner}
             if not isinstance(inner, dict):
                 raise InputError(f"{path.strip()!r} cannot be set: {parent!r} is a value, not a table of fields.")
         inner[leaf] = _toml_value(text.strip())
     return changed
+
+
+def options(build: Callable[..., Any]) -> type[Config]:
+    """The options that a function or class takes by name, as a configuration that checks them."""
+    hints = get_type_hints(getattr(build, "__init__") if isinstance(build, type) else build)  # noqa: B009
+    fields: dict[str, Any] = {
+        name: (hints.get(name, Any), ... if parameter.default is parameter.empty else parameter.default)
+        for name, parameter in signature(build).parameters.items()
+        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+    }
+    return create_model("Options", __base__=Config, **fields)
 
 
 def _toml_value(text: str) -> Any:

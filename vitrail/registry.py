@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatch
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from vitrail.errors import unknown
+from vitrail.config import options
+from vitrail.errors import InputError, unknown
 
 T = TypeVar("T")
 
@@ -24,6 +25,16 @@ class Registry(Mapping[str, T], Generic[T]):
             return thing
 
         return hold
+
+    def make(self, part: "str | Mapping[str, Any]") -> Any:
+        """What a part names, built with its options: ``"local"``, or ``{"name": "local", "window": 7}``."""
+        given = {"name": part} if isinstance(part, str) else dict(part)
+        name = given.pop("name")
+        build: Any = self[name]
+        try:
+            return build(**dict(options(build)(**given)))
+        except InputError as error:
+            raise InputError(f"{self.noun} {name!r}: {error}") from None
 
     def matching(self, pattern: str) -> list[str]:
         """The names that match a shell pattern such as ``vit*``, in the order they were added."""

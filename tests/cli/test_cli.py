@@ -98,8 +98,10 @@ def test_options_reach_the_run(tmp_path):
     )
     assert ran.returncode == 0, ran.stderr
     about = json.loads((tmp_path / "run" / "config.json").read_text())
-    assert about["recipe"]["train"]["batch"] == 50
-    assert about["recipe"]["optim"]["lr"] == 5e-4
+    recipe = json.loads((tmp_path / "run" / "recipe.json").read_text())["recipe"]
+    assert recipe["train"]["batch"] == 50
+    assert recipe["optim"]["lr"] == 5e-4
+    assert "recipe" not in about  # stored once
     assert about["model"]["width"] == 12
     assert about["model"]["classes"] == 10
 
@@ -133,7 +135,7 @@ def test_runs_are_not_overwritten(tmp_path):
         (["train", "--set", "model.classes=3"], 1, "model.classes=3 is too few for 10 classes"),
         (["train", "--set", "data.path=here"], 1, "data.path has no meaning for them"),
         (["train", "nowhere/photos"], 1, "'nowhere/photos' is not a folder, nor a recipe"),
-        (["train", "--set", "train.batch=3", "--set", "train.accumulate=4"], 1, "cannot be cut in 4 shares"),
+        (["train", "--set", "train.batch=3", "--set", "train.accumulate=4"], 1, "cannot be cut in 4 micro-batches"),
         (["train", "--set", "train.device=tpu"], 1, "train.device 'tpu' is not known"),
         (["train", "--set", "data.source=pictures"], 1, "the recipe names no pictures"),
         (["train", "fashion", "--data", "."], 1, "dataset-fashion-mnist"),

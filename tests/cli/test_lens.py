@@ -89,7 +89,7 @@ def test_a_picture_called_index_does_not_replace_the_index(run, invoke, tmp_path
         (("--class", "bea"), "did you mean 'bee'"),
         (("--layer", "3"), "layer 3 is not there; there are 2"),
         (("--head", "4"), "head 4 is not there; there are 3"),
-        (("--size", "20x"), "--size '20x' is no size"),
+        (("--size", "20x"), "--size '20x' does not fit"),
         (("--size", "100000"), "625,000,000 patches of 4, where 16,384 can be looked at"),
         (("--size", "18"), "18 x 18 pixels is not a whole number of patches of 4"),
     ],
@@ -130,7 +130,7 @@ def test_figures_of_weights_alone(run, invoke, tmp_path):
     status, out, err = invoke("figures", run / "run", "--out", tmp_path)
     assert status == 0
     assert "needs pictures, and is not shown: " in err
-    assert "give pictures after RUN" in err
+    assert "name the pictures" in err
     assert "distance" not in out
 
 
@@ -174,11 +174,10 @@ def test_walk_through_a_layer_of_a_run(run, invoke):
     assert status == 0, err
     steps = {step["name"]: step for step in json.loads(out)["steps"]}
     model = vt.load(run / "run")
-    from vitrail.cli.predict import sources_of
-    from vitrail.serve import Predictor
+    from vitrail.tasks.pictures.predictor import Predictor, inputs_of
 
     predictor = Predictor.of(run / "run")
-    ((_, pixels),) = predictor.decoded(sources_of([str(picture)]))
+    ((_, pixels),) = predictor.decoded(inputs_of([str(picture)]))
     with torch.no_grad(), vt.record(model) as trace:
         model(predictor.image(pixels))
     np.testing.assert_allclose(steps["A"]["values"], trace.pattern(1)[0, 0], atol=1e-5)

@@ -85,7 +85,7 @@ def test_other_classes_get_a_fresh_head_and_the_size_is_the_weights_own(tmp_path
     said = vitrail("train", pictures, "--weights", hf, "--tune", "--epochs", 1, "--out", out)[1]
     assert "the head for 3 classes replaced by a fresh one" in said
     assert "16 x 16 pixels, 3 channels" in said
-    assert "0.500 0.500 0.500 in the mean" in said
+    assert "mean 0.500 0.500 0.500" in said
     config = json.loads((out / "config.json").read_text())
     assert config["normalise"]["mean"] == [0.5, 0.5, 0.5]
     other = tmp_path / "other"

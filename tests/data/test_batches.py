@@ -1,13 +1,14 @@
-"""What is random in training follows from the seed, the step and the share, whoever draws it."""
+"""What is random in training follows from the seed, the step and the micro-batch, whoever draws it."""
 
 import numpy as np
 import pytest
 import torch
 from kornia.geometry.transform import get_affine_matrix2d, warp_affine
 
-from vitrail.data import Batches, Normalise, Pictures, augmenter
-from vitrail.data.augment import warp
-from vitrail.recipe import Augment
+from vitrail.data import Batches, Normalise, Pictures
+from vitrail.tasks.pictures.augment import augmenter, warp
+from vitrail.tasks.pictures.examples import TrainingPictures
+from vitrail.tasks.pictures.recipe import Augment
 
 MANY = Augment(flip=0.5, shift=0.2, rotate=10.0, zoom=0.1, crop=0.3, colour=0.2, erase=0.3, mixup=0.5, cutmix=0.5)
 
@@ -17,17 +18,18 @@ def pictures(count=53):
     return Pictures.of(images.contiguous(), torch.arange(count) % 5, "abcde", "picture")
 
 
-def batches(shares=1, mine=None, *, size=10, epochs=3, seed=7, augment=Augment(), what=None):  # noqa: B008
-    mine = range(shares) if mine is None else mine
+def batches(parts=1, mine=None, *, size=10, epochs=3, seed=7, augment=Augment(), what=None):  # noqa: B008
+    mine = range(parts) if mine is None else mine
     change = augmenter(augment, (8, 8), 3, 5)
     plain = Normalise((0.0,) * 3, (1.0,) * 3)
-    return Batches(what or pictures(), size, epochs, seed, shares, mine, change, plain, torch.device("cpu"))
+    examples = TrainingPictures(what or pictures(), change, plain)
+    return Batches(examples, size, epochs, seed, parts, mine, torch.device("cpu"))
 
 
 def test_an_epoch_is_every_picture_once():
     every = batches()
     assert (every.per_epoch, len(every)) == (6, 18)
-    seen = [torch.cat([b.images[:, 0, 0, 0] for b in update]) for update in every.starting(0)]
+    seen = [torch.cat([b.inputs[:, 0, 0, 0] for b in update]) for update in every.starting(0)]
     epochs = [torch.cat(seen[start : start + 6]) * 255 for start in (0, 6, 12)]
     for epoch in epochs:
         assert sorted(epoch.round().int().tolist()) == list(range(53))
@@ -43,8 +45,8 @@ def test_any_step_can_be_started_from(step):
     assert len(whole) == len(later)
     for one, other in zip(whole, later, strict=True):
         for a, b in zip(one, other, strict=True):
-            assert torch.equal(a.images, b.images)
-            assert torch.equal(a.labels, b.labels)
+            assert torch.equal(a.inputs, b.inputs)
+            assert torch.equal(a.targets, b.targets)
 
 
 def test_processes_together_draw_what_one_would():
@@ -55,20 +57,20 @@ def test_processes_together_draw_what_one_would():
         assert [batch.last for batch in (*a, *b)] == [False, True, False, True]
         assert sum(batch.weight for batch in (*a, *b)) == pytest.approx(1)
         for one, other in zip(whole, (*a, *b), strict=True):
-            assert torch.equal(one.images, other.images)
+            assert torch.equal(one.inputs, other.inputs)
 
 
 @pytest.mark.parametrize("kind", ["mixup", "cutmix"])
 def test_labels_are_mixed_as_the_pictures_are(kind):
-    """Pictures of one value each: a mixture's mean is that of the values, by the shares its label says."""
+    """Pictures of one value each: a mixture's mean is that of the values, by the probabilities its label says."""
     values = torch.arange(5.0)[:, None, None, None].expand(5, 3, 16, 16).contiguous() / 5
     augment = augmenter(Augment(**{kind: 1.0}), (16, 16), 3, 5)
     moved = 0
     for _ in range(20):
-        images, shares = augment(values, torch.arange(5))
-        torch.testing.assert_close(shares.sum(1), torch.ones(5))
-        torch.testing.assert_close(images.mean((1, 2, 3)), shares @ (torch.arange(5.0) / 5), atol=1e-5, rtol=0)
-        moved += int((shares.max(1).values < 0.99).sum())
+        images, mixed = augment(values, torch.arange(5))
+        torch.testing.assert_close(mixed.sum(1), torch.ones(5))
+        torch.testing.assert_close(images.mean((1, 2, 3)), mixed @ (torch.arange(5.0) / 5), atol=1e-5, rtol=0)
+        moved += int((mixed.max(1).values < 0.99).sum())
     assert moved > 20
 
 
@@ -128,6 +130,7 @@ def test_nothing_is_changed_unless_asked_for():
 
 
 def test_orders_of_neighbouring_seeds_have_nothing_in_common():
-    orders = [batches(seed=seed).order(epoch) for seed in range(4) for epoch in range(4)]
+    first = [batches(seed=seed, epochs=4, size=53).starting(epoch) for seed in range(4) for epoch in range(4)]
+    orders = [next(next(updates)).inputs[:, 0, 0, 0].numpy() for updates in first]
     agreements = [np.mean(a == b) for number, a in enumerate(orders) for b in orders[:number]]
     assert np.mean(agreements) < 0.04

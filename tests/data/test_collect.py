@@ -20,7 +20,7 @@ def shown(_, items, __):
 
 def gather(path, *, test=0.2, seed=0, limit=0.1, size=(8, 8), channels=3, memory=1.0):
     looked = survey(find(path), shown)
-    return collect(looked, size, channels, test=test, seed=seed, limit=limit, memory=memory, shown=shown)
+    return collect(looked, size, channels, test=test, seed=seed, limit=limit, memory=memory, progress=shown)
 
 
 def pixels_of(pictures):

@@ -12,7 +12,7 @@ from copying import randomise
 import vitrail as vt
 from vitrail.core import CAUSAL
 from vitrail.lens import explain
-from vitrail.lens.walk import example, walk
+from vitrail.lens.walkthrough import example, walk
 from vitrail.report.explain import write_explanation, write_index
 from vitrail.report.walk import write_walk
 
@@ -36,7 +36,7 @@ def written(tmp_path_factory):
         model = randomise(vt.build("vit", **{**SHAPE, **fields})).eval()
         pixels = torch.randint(0, 256, (3, 24, 40), dtype=torch.uint8)
         found[name] = explain(model, pixels[None].float() / 127.5 - 1, steps=4)
-        facts[name] = write_explanation(folder, name, pixels, found[name], labels=LABELS, model="a model")
+        facts[name] = write_explanation(folder, name, pixels, found[name], labels=LABELS, model=model, title="a model")
     write_index(folder, facts)
     return folder, found
 
@@ -198,7 +198,7 @@ def test_a_large_grid_stays_small_enough(opened, tmp_path):
             block.attention.f.query.weight.mul_(4)
     pixels = torch.randint(0, 256, (3, 518, 518), dtype=torch.uint8)  # noise, which no PNG makes smaller
     found = explain(model, pixels[None].float() / 127.5 - 1, names=["attention"], steps=0)
-    write_explanation(tmp_path, "large", pixels, found, labels=LABELS, model="a model")
+    write_explanation(tmp_path, "large", pixels, found, labels=LABELS, model=model, title="a model")
     page_file = tmp_path / "large.html"
     assert page_file.stat().st_size <= 25_000_000
     with opened(page_file) as page:

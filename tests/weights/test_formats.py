@@ -21,6 +21,7 @@ from transformers import (
 )
 
 import vitrail as vt
+from vitrail.data import Normalise
 from vitrail.weights import read
 
 SHAPE = {"image": 16, "patch": 4, "width": 24, "depth": 2, "heads": 3, "hidden": 48, "classes": 5}
@@ -108,7 +109,7 @@ def test_hf_classifier(tmp_path, images, shape):
     torch.testing.assert_close(model(images), peer(images).logits, **CLOSE)
     about = read(tmp_path)
     assert about.labels == tuple(names.values())
-    assert about.normalise == ((0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
+    assert about.normalise == Normalise((0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
     vt.save(model, tmp_path / "back", format="hf", normalise=about.normalise, labels=about.labels)
     again = ViTForImageClassification.from_pretrained(tmp_path / "back").eval()
     assert torch.equal(again(images).logits, peer(images).logits)

@@ -12,17 +12,8 @@ from typing import Annotated
 import typer
 
 import vitrail
+from vitrail.cli import convert, embed, evaluate, explain, figures, models, predict, recipes, train, walk
 from vitrail.cli.console import say
-from vitrail.cli.convert import convert
-from vitrail.cli.embed import embed
-from vitrail.cli.evaluate import evaluate
-from vitrail.cli.explain import explain
-from vitrail.cli.figures import figures
-from vitrail.cli.models import models
-from vitrail.cli.predict import predict
-from vitrail.cli.recipes import recipes
-from vitrail.cli.train import train
-from vitrail.cli.walk import walk
 from vitrail.errors import InputError
 
 app = typer.Typer(
@@ -32,7 +23,18 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verb in (train, evaluate, predict, explain, figures, walk, embed, convert, models, recipes):
+for verb in (
+    train.train,
+    evaluate.evaluate,
+    predict.predict,
+    explain.explain,
+    figures.figures,
+    walk.walk,
+    embed.embed,
+    convert.convert,
+    models.models,
+    recipes.recipes,
+):
     app.command()(verb)
 
 

@@ -7,6 +7,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from vitrail.errors import InputError
+
 WIDE = 160  # columns for a table that goes into a file or a pipe, where there is no screen to fit
 
 Normalisation = Annotated[
@@ -51,7 +53,22 @@ def print_json(value: Any) -> None:
 
 def table(*columns: str) -> Table:
     """A plain table; a column whose name begins with > is flush right."""
-    made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    plain = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for column in columns:
-        made.add_column(column.removeprefix(">"), justify="right" if column.startswith(">") else "left", no_wrap=True)
-    return made
+        plain.add_column(column.removeprefix(">"), justify="right" if column.startswith(">") else "left", no_wrap=True)
+    return plain
+
+
+def parse_size(option: str, text: str) -> tuple[int, int]:
+    """384 or 224x384 as pixels down and across."""
+    sides = text.lower().split("x")
+    if len(sides) > 2 or not all(side.isdecimal() and int(side) for side in sides):  # noqa: PLR2004
+        raise InputError(f"{option} {text!r} does not fit; it should be a number of pixels, such as 384, or 224x384.")
+    return int(sides[0]), int(sides[-1])
+
+
+def from_one(what: str, number: int, count: int) -> int:
+    """The index of a layer or a head, which people count from 1."""
+    if number > count:
+        raise InputError(f"{what} {number} is not there; there are {count}, counted from 1.")
+    return number - 1

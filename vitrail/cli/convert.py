@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from vitrail.cli.console import Json, Normalisation, messages, print_json, say, tell
+from vitrail.cli.console import Json, Normalisation, messages, parse_size, print_json, say, tell
 
 
 def convert(
@@ -41,15 +41,16 @@ def convert(
         from vitrail.errors import InputError
         from vitrail.weights import read, save
 
-    size = _size(image)
+    size = None if image is None else parse_size("--image", image)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise InputError(f"{str(target)!r} is there already, and is left alone; choose another name, or remove it.")
-    beside = target.with_name(f"{target.name}.json")
-    if beside.exists():
-        raise InputError(f"{str(beside)!r} is there already, and is left alone; choose another name, or remove it.")
+    config_file = target.with_name(f"{target.name}.json")
+    if config_file.exists():
+        raise InputError(
+            f"{str(config_file)!r} is there already, and is left alone; choose another name, or remove it."
+        )
     with messages().status(f"Reading {source} ..."):
-        said = {} if heads is None else {"heads": heads}
-        weights = read(source, strict=strict, image=size, channels=channels, normalise=normalise, **said)
+        weights = read(source, strict=strict, image=size, channels=channels, normalise=normalise, heads=heads)
         weights = weights.adapted(image=size, patch=patch, channels=channels, classes=classes)
     for note in weights.remarks:
         say(f"note: {note}")
@@ -62,14 +63,3 @@ def convert(
         print_json({"from": source, "was": weights.format, "to": str(target), "format": name, "model": fields})
         return
     tell(f"{source} ({weights.format}, {count:,} parameters) written to {target} ({name})")
-
-
-def _size(text: str | None) -> tuple[int, int] | None:
-    from vitrail.errors import InputError
-
-    if text is None:
-        return None
-    sides = text.lower().split("x")
-    if len(sides) > 2 or not all(side.isdecimal() and int(side) for side in sides):  # noqa: PLR2004
-        raise InputError(f"--image {text!r} does not fit; it should be a number of pixels, such as 384, or 224x384.")
-    return int(sides[0]), int(sides[-1])

@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 
 from vitrail.cli.console import Json, Normalisation, messages, print_json, say, tell
-from vitrail.cli.predict import sources_of
 
 
 def embed(
@@ -26,22 +25,23 @@ def embed(
         from vitrail.errors import InputError
         from vitrail.files import make_folder, whole
         from vitrail.machine import keep_memory
-        from vitrail.serve import Predictor
+        from vitrail.runs import Run
+        from vitrail.tasks.pictures.predictor import inputs_of
 
         keep_memory()
-        predictor = Predictor.of(run, head=False, normalise=normalise)
+        predictor = Run(run).predictor(head=False, normalise=normalise)
     if out.suffix != ".npz":
         raise InputError(f"{str(out)!r} should end with .npz; give another --out.")
     for note in predictor.notes:
         say(f"note: {note}")
     rows, files, bad = [], [], 0
-    for source, vector in predictor.features(sources_of(inputs)):
+    for one, vector in predictor.features(inputs_of(inputs)):
         if isinstance(vector, str):
             bad += 1
-            say(f"{source.name}: {vector}")
+            say(f"{one.name}: {vector}")
         else:
             rows.append(vector.numpy())
-            files.append(source.name)
+            files.append(one.name)
     if not rows:
         raise InputError("no picture could be read, so there is nothing to write; check the paths.")
     make_folder(out.parent)

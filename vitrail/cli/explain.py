@@ -5,13 +5,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
 
-from vitrail.cli.console import Json, Normalisation, messages, print_json, printable, say, tell
-from vitrail.cli.predict import sources_of
+from vitrail.cli.console import (
+    Json,
+    Normalisation,
+    from_one,
+    messages,
+    parse_size,
+    print_json,
+    printable,
+    say,
+    tell,
+)
+from vitrail.cli.progress import counting
 
 if TYPE_CHECKING:
-    from vitrail.serve.predictor import Source
+    from vitrail.tasks.pictures.predictor import Input
 
 TOKENS = 16_384  # of a picture that is explained, at most
 LETTERS = 100  # of the name of a file that is written
@@ -62,51 +71,50 @@ def explain(
         from vitrail.lens import methods
         from vitrail.machine import keep_memory
         from vitrail.report.explain import write_explanation, write_index
-        from vitrail.serve import Predictor
+        from vitrail.runs import Run
+        from vitrail.tasks.pictures.predictor import inputs_of
 
         keep_memory()
         for name in method or ():
             methods[name]  # a name it does not know is an error
-        predictor = Predictor.of(run, normalise=normalise, size=None if size is None else _sides(size))
-        config = predictor.config
+        sides = None if size is None else parse_size("--size", size)
+        predictor = Run(run).predictor(normalise=normalise, size=sides)
+        config = predictor.model.config
         _check_tokens(predictor.size, config.patch)
         wanted = None if label is None else _index(predictor.labels, label)
-        place = None if layer is None else counted_from_one("layer", layer, config.depth)
-        number = None if head is None else counted_from_one("head", head, config.heads)
-        sources = _apart(list(sources_of(inputs)), out)
+        layer_index = None if layer is None else from_one("layer", layer, config.depth)
+        most = max(heads for heads, _ in config.layers)
+        head_index = None if head is None else from_one("head", head, most)
+        pictures = _apart(list(inputs_of(inputs)), out)
     for note in predictor.notes:
         say(f"note: {note}")
-    shape = f"{config.depth} layers of {config.heads} heads, width {config.width}, patches of {config.patch} pixels"
-    model = f"{Path(run).name}: {shape}"
+    title = f"{Path(run).name}: {predictor.model.summary()}"
     if (layer or head) and method and not set(method) & {"attention", "gradcam"}:
         say(f"note: --layer and --head are of attention and gradcam; {', '.join(method)} goes through all of them.")
     written: dict[str, dict[str, Any]] = {}
     unread: list[str] = []
-    for source, pixels in predictor.decoded(sources):
+    for one, pixels in predictor.decoded(pictures):
         if isinstance(pixels, str):
-            unread.append(printable(f"{source.name}: {pixels}"))
-            print_json({"file": source.name, "error": pixels}) if as_json else say(f"{source.name}: {pixels}")
+            unread.append(printable(f"{one.name}: {pixels}"))
+            print_json({"file": one.name, "error": pixels}) if as_json else say(f"{one.name}: {pixels}")
             continue
-        name = _free(Path(source.name).stem if source.name != "-" else "picture", written)
+        name = _free(Path(one.name).stem if one.name != "-" else "picture", written)
         make_folder(out)
-        doing = f"Explaining {printable(source.name)}"
-        with messages().status(f"{escape(doing)} ...") as status:
-
-            def tell_next(what: str, doing: str = doing, status: Any = status) -> None:
-                status.update(f"{escape(doing)}: {what} ...")
-
-            found = explain_picture(
-                predictor.model,
-                predictor.image(pixels),
-                label=wanted,
-                names=method,
-                layer=place,
-                head=number,
-                steps=steps,
-                tell=tell_next,
+        explanation = explain_picture(
+            predictor.model,
+            predictor.image(pixels),
+            label=wanted,
+            names=method,
+            layer=layer_index,
+            head=head_index,
+            steps=steps,
+            progress=counting(f"{printable(one.name)}: "),
+        )
+        with messages().status("Drawing ..."):
+            written[name] = write_explanation(
+                out, name, pixels, explanation, labels=predictor.labels, model=predictor.model, title=title
             )
-            written[name] = write_explanation(out, name, pixels, found, labels=predictor.labels, model=model)
-        _say(source.name, written[name], out / f"{name}.html", as_json=as_json)
+        _say(one.name, written[name], out / f"{name}.html", as_json=as_json)
     if len(written) > 1:
         say(f"all of them: {write_index(out, written, unread)}")
     if unread:
@@ -121,54 +129,33 @@ def _say(file: str, facts: dict[str, Any], page: Path, *, as_json: bool) -> None
     gap = ""
     if facts["random"]["gap"] is not None:
         best = max(facts["methods"], key=lambda one: one["gap"])
-        found = f"largest gap: {best['name']} {best['gap']:+.3f}"
-        gap = f"  {found}" if best["gap"] > facts["random"]["spread"] else "  no gap is beyond a random order's"
+        largest = f"largest gap: {best['name']} {best['gap']:+.3f}"
+        gap = f"  {largest}" if best["gap"] > facts["random"]["spread"] else "  no gap is beyond a random order's"
     tell(f"{file}  {facts['label']['name']} {facts['label']['probability']:.1%}{gap}  {page}")
 
 
-def _apart(sources: "list[Source]", out: Path) -> "list[Source]":
+def _apart(inputs: "list[Input]", out: Path) -> "list[Input]":
     """Pictures to explain, none of which is where the pages go: they might be written over."""
     from vitrail.errors import InputError
 
-    if not sources:
+    if not inputs:
         raise InputError("there is no picture to explain; the folder is empty.")
-    inside = [
-        source.name for source in sources if source.name != "-" and Path(source.name).parent.resolve() == out.resolve()
-    ]
+    inside = [one.name for one in inputs if one.name != "-" and Path(one.name).parent.resolve() == out.resolve()]
     if inside:
         raise InputError(f"{inside[0]!r} is in {str(out)!r}, where the pages would go; choose another --out.")
-    return sources
-
-
-def counted_from_one(what: str, number: int, count: int) -> int:
-    """A layer or a head as people count them, by its place in a list."""
-    from vitrail.errors import InputError
-
-    if number > count:
-        raise InputError(f"{what} {number} is not there; there are {count}, counted from 1.")
-    return number - 1
+    return inputs
 
 
 def _index(labels: tuple[str, ...], label: str) -> int:
-    """The place of a class, by its name."""
+    """The number of a class, by its name."""
     from vitrail.errors import unknown
 
     if label in labels:
         return labels.index(label)
-    alike = [place for place, name in enumerate(labels) if name.lower() == label.lower()]
+    alike = [number for number, name in enumerate(labels) if name.lower() == label.lower()]
     if len(alike) != 1:
         raise unknown("class", label, labels)
     return alike[0]
-
-
-def _sides(size: str) -> tuple[int, int]:
-    """32 or 32x48 as pixels down and across."""
-    from vitrail.errors import InputError
-
-    sides = size.lower().split("x")
-    if len(sides) > 2 or not all(side.isdecimal() and int(side) for side in sides):  # noqa: PLR2004
-        raise InputError(f"--size {size!r} is no size; give the pixels of a side (224), or down and across (224x320).")
-    return int(sides[0]), int(sides[-1])
 
 
 def _check_tokens(size: tuple[int, int], patch: int) -> None:

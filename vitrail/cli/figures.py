@@ -1,18 +1,18 @@
 """``vitrail figures``."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from vitrail.cli.console import Json, Normalisation, messages, print_json, say, tell
+from vitrail.cli.progress import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from torch import Tensor
 
-    from vitrail.serve import Predictor
+    from vitrail.runs import Run
+    from vitrail.tasks.pictures.predictor import Predictor
 
 
 def figures(
@@ -40,63 +40,65 @@ def figures(
         from vitrail.lens import loss_without, sensitivity
         from vitrail.machine import keep_memory
         from vitrail.report.figures import Figures
-        from vitrail.serve import Predictor
+        from vitrail.runs import Run
 
         keep_memory()
-        predictor = Predictor.of(run, head=False, normalise=normalise)
-        made = Figures(make_folder(out))
+        opened = Run(run)
+        predictor = opened.predictor(head=False, normalise=normalise)
+        drawing = Figures(make_folder(out))
     for note in predictor.notes:
         say(f"note: {note}")
-    model: Any = predictor.model
-    images, labels, why = _pictures(run, data, predictor, count)
+    model = predictor.model
+    images, labels, why = _pictures(opened, data, predictor, count)
     with messages().status("Drawing ..."):
-        made.unless(partial(made.filters, model))
-        made.unless(partial(made.positions, model))
+        drawing.unless(partial(drawing.filters, model))
+        drawing.unless(partial(drawing.positions, model))
     if images is None:
-        made.notes.append(f"how far the heads look needs pictures, and is not shown: {why}")
+        drawing.notes.append(f"how far the heads look needs pictures, and is not shown: {why}")
     else:
         with messages().status(f"Looking at {len(images)} pictures ..."):
-            made.unless(partial(made.distance, model, images))
+            drawing.unless(partial(drawing.distance, model, images))
         if labels is not None:
-            without = loss_without(model, images, labels, _watched) if ablation else None
-            made.importance(sensitivity(model, images, labels), without, len(images))
-    kept = _history(Path(run))
-    if kept:
+            without = loss_without(model, images, labels, counted) if ablation else None
+            drawing.importance(sensitivity(model, images, labels), without, len(images))
+    if kept := opened.history:
         with messages().status(f"Looking at {len(kept)} models of the training ..."):
-            made.over_time(kept, images)
-    page = made.finish(Path(run).name, {"run": run, "pictures": 0 if images is None else len(images)})
-    for note in made.notes:
+            drawing.over_time(kept, images)
+    page = drawing.finish(Path(run).name, {"run": run, "pictures": 0 if images is None else len(images)})
+    for note in drawing.notes:
         say(f"note: {note}")
     if as_json:
-        print_json({"page": str(page), "files": [str(out / one.file) for one in made.drawn], "notes": made.notes})
+        print_json({"page": str(page), "files": [str(out / one.file) for one in drawing.drawn], "notes": drawing.notes})
         return
-    for one in made.drawn:
+    for one in drawing.drawn:
         tell(f"{out / one.file}  {one.title}")
     tell(f"{page}  all of them")
 
 
 def _pictures(
-    run: str, data: str | None, predictor: "Predictor", count: int
+    run: "Run", data: str | None, predictor: "Predictor", count: int
 ) -> "tuple[Tensor | None, Tensor | None, str]":
     """Pictures as the model takes them, and their labels where they are known; or why there are none."""
-    from vitrail.cli.evaluate import given, own
     from vitrail.data import unit
     from vitrail.errors import InputError
     from vitrail.report.figures import spread
+    from vitrail.tasks.pictures.examples import TestPictures
 
-    if data is None:
-        try:
-            found, aside = own(_run_of(run), predictor, "give pictures after RUN")
-        except InputError as error:  # they may be on another machine, and the weights alone have much to show
-            return None, None, str(error)
-    elif _labelled(data, predictor):
-        found, aside = given(data, predictor)
-    else:
+    if data is not None and not _labelled(data, predictor):
         return _unlabelled(data, predictor, count), None, ""
-    for one in aside:
+    try:
+        examples = run.evaluation_set(data, counted, weights=predictor.weights)
+    except InputError as error:
+        if data is None:  # they may be on another machine, and the weights alone have much to show
+            return None, None, str(error)
+        raise
+    if not isinstance(examples, TestPictures):
+        raise InputError(f"{run.name!r} takes no pictures.")
+    for one in examples.aside:
         say(f"set aside: {one.what}: {one.why}")
-    some = found[spread(len(found), count)]
-    return predictor.normalise(unit(some.images)), some.labels if predictor.config.classes else None, ""
+    some = examples.pictures[spread(len(examples), count)]
+    images = predictor.normalise(unit(some.images))
+    return images, some.labels if predictor.model.config.classes else None, ""
 
 
 def _labelled(data: str, predictor: "Predictor") -> bool:
@@ -112,45 +114,17 @@ def _labelled(data: str, predictor: "Predictor") -> bool:
 def _unlabelled(data: str, predictor: "Predictor", count: int) -> "Tensor":
     import torch
 
-    from vitrail.cli.predict import sources_of
     from vitrail.errors import InputError
     from vitrail.report.figures import spread
+    from vitrail.tasks.pictures.predictor import inputs_of
 
-    sources = list(sources_of([data]))
+    inputs = list(inputs_of([data]))
     good = []
-    for source, pixels in predictor.decoded(sources[place] for place in spread(len(sources), count).tolist()):
+    for one, pixels in predictor.decoded(inputs[number] for number in spread(len(inputs), count).tolist()):
         if isinstance(pixels, str):
-            say(f"set aside: {source.name}: {pixels}")
+            say(f"set aside: {one.name}: {pixels}")
         else:
             good.append(predictor.image(pixels))
     if not good:
         raise InputError(f"{data!r} holds no picture to look at.")
     return torch.cat(good)
-
-
-def _run_of(place: str) -> str:
-    """The run that a kept model is of, or the run itself."""
-    from vitrail.train import HISTORY
-
-    folder = Path(place).resolve()
-    return str(folder.parent.parent) if folder.parent.name == HISTORY else place
-
-
-def _history(run: Path) -> dict[int, Path]:
-    """The models that a training kept, by the step they were kept at."""
-    from vitrail.train import HISTORY
-
-    places = sorted(path for path in (run / HISTORY).glob("*") if path.name.isdigit()) if run.is_dir() else []
-    return {int(place.name): place for place in places}
-
-
-def _watched(heads: "Iterable[tuple[str, int]]") -> "Iterator[tuple[str, int]]":
-    """Heads on their way, with a bar on a terminal."""
-    from rich.progress import track
-
-    every = list(heads)
-    console = messages()
-    if console.is_terminal:
-        yield from track(every, f"Without each of {len(every)} heads", console=console, transient=True)
-    else:
-        yield from every

@@ -1,17 +1,10 @@
 """``vitrail predict``."""
 
-import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from vitrail.cli.console import Json, Normalisation, messages, print_json, say, tell
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from vitrail.serve.predictor import Source
 
 
 def predict(
@@ -27,38 +20,24 @@ def predict(
     """Say what is in pictures: the likeliest labels and their probabilities, a line for each picture."""
     with messages().status("Starting ..."):
         from vitrail.machine import keep_memory
-        from vitrail.serve import Predictor
+        from vitrail.runs import Run
+        from vitrail.tasks.pictures.predictor import inputs_of
 
         keep_memory()
-        predictor = Predictor.of(run, normalise=normalise)
+        predictor = Run(run).predictor(normalise=normalise)
     bad = 0
     for note in predictor.notes:
         say(f"note: {note}")
-    for answer in predictor.answers(sources_of(inputs), top):
+    for answer in predictor.answers(inputs_of(inputs), top):
         bad += bool(answer.error)
         if as_json:
-            found = [{"label": label, "probability": chance} for label, chance in answer.labels]
-            print_json({"file": answer.name, **({"error": answer.error} if answer.error else {"answers": found})})
+            answers = [{"label": label, "probability": probability} for label, probability in answer.labels]
+            print_json({"file": answer.name, **({"error": answer.error} if answer.error else {"answers": answers})})
         elif answer.error:
             say(f"{answer.name}: {answer.error}")
         else:
-            listed = "  ".join(f"{label} {chance:.1%}" for label, chance in answer.labels)
+            listed = "  ".join(f"{label} {probability:.1%}" for label, probability in answer.labels)
             tell(f"{answer.name}  {listed}")
     if bad:
         say(f"vitrail: {bad} of the pictures could not be read.")
         raise typer.Exit(1)
-
-
-def sources_of(inputs: list[str]) -> "Iterator[Source]":
-    """The pictures that words on the command line stand for."""
-    from vitrail.data import files_in
-    from vitrail.serve.predictor import Source
-
-    for name in inputs:
-        path = Path(name)
-        if name == "-":
-            yield Source("-", sys.stdin.buffer.read())
-        elif path.is_dir():
-            yield from (Source(str(file), file) for file in files_in(path))
-        else:
-            yield Source(name, path)

@@ -10,15 +10,16 @@ from vitrail.cli.console import messages, say
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from vitrail.train import Job, Measured, Step
+    from vitrail.progress import Progress
+    from vitrail.training import Job, Measured, Step
 
 T = TypeVar("T")
-RECENT = 50  # steps that the shown numbers are means of
+RECENT = 50  # steps that the shown numbers are averages over
 SILENCE = 30.0  # seconds between two lines that are not on a terminal
 
 
 class Recent:
-    """The last steps: their mean loss, pictures a second, and the share of the time that went into waiting for data."""
+    """The last steps: their mean loss, their speed, and the fraction of the time that went into waiting for data."""
 
     def __init__(self) -> None:
         self.steps: deque[Step] = deque(maxlen=RECENT)
@@ -35,7 +36,7 @@ class Recent:
         return sum(step.loss for step in self.steps) / max(1, len(self.steps))
 
     def speed(self, processes: int) -> float:
-        return processes * sum(step.pictures for step in self.steps) / self.seconds
+        return processes * sum(step.count for step in self.steps) / self.seconds
 
     @property
     def wait(self) -> float:
@@ -59,14 +60,25 @@ def shown(job: "Job", events: "Iterable[Step | Measured]") -> None:
 
 
 def counted(what: str, items: Iterable[T], total: int) -> Iterator[T]:
-    """Items on their way, with a bar on a terminal."""
+    """Items on their way, with a bar on a terminal: how work of many parts is shown everywhere."""
     from rich.progress import track
 
     console = messages()
     if console.is_terminal and total:
-        yield from track(items, f"{what} {total:,} pictures", total, console=console, transient=True)
+        yield from track(items, f"{total:,} {what}", total, console=console, transient=True)
     else:
         yield from items
+
+
+def counting(before: str) -> "Progress":
+    """The same, behind words of its own."""
+
+    def show(what: str, items: Iterable[T], total: int) -> Iterator[T]:
+        from rich.markup import escape
+
+        return counted(escape(f"{before}{what}"), items, total)
+
+    return show
 
 
 def span(seconds: float) -> str:
@@ -80,7 +92,7 @@ def span(seconds: float) -> str:
 def _bar(job: "Job", events: "Iterable[Step | Measured]", console: "Console") -> None:
     from rich.progress import BarColumn, Progress, TextColumn
 
-    from vitrail.train import Step
+    from vitrail.training import Step
 
     columns = (
         TextColumn("epoch {task.fields[epoch]}"),
@@ -88,16 +100,16 @@ def _bar(job: "Job", events: "Iterable[Step | Measured]", console: "Console") ->
         TextColumn("{task.percentage:>3.0f} %"),
         TextColumn("{task.fields[text]}"),
     )
-    recent, accuracy = Recent(), ""
+    recent, measured = Recent(), ""
     with Progress(*columns, console=console, expand=True) as progress:
         task = progress.add_task("", total=job.total, completed=job.step, epoch=1, text="")
         for event in events:
             if isinstance(event, Step):
                 recent.add(event)
             else:
-                accuracy = f"accuracy {event.accuracy:.2%}  "
+                measured = _measured(job, event)
             text = (
-                f"loss {recent.loss:.3f}  {accuracy}{recent.speed(job.world.size):,.0f} pictures/s  "
+                f"loss {recent.loss:.3f}  {measured}{recent.speed(job.world.size):,.0f} {job.task.unit}/s  "
                 f"data {recent.wait:.0%}  {span(recent.left(job.total - job.step))} left"
             )
             epoch = min(job.recipe.train.epochs, job.step // job.batches.per_epoch + 1)
@@ -105,7 +117,7 @@ def _bar(job: "Job", events: "Iterable[Step | Measured]", console: "Console") ->
 
 
 def _lines(job: "Job", events: "Iterable[Step | Measured]") -> None:
-    from vitrail.train import Step
+    from vitrail.training import Step
 
     every, recent, said = max(1, job.recipe.train.epochs // 10), Recent(), time.monotonic()
     epochs = job.recipe.train.epochs
@@ -115,14 +127,19 @@ def _lines(job: "Job", events: "Iterable[Step | Measured]") -> None:
             recent.add(event)
             if now - said < SILENCE:
                 continue
-            epoch, accuracy = f"{job.step / job.batches.per_epoch:.1f}", ""
+            epoch, measured = f"{job.step / job.batches.per_epoch:.1f}", ""
         else:
             if event.epoch % every and event.epoch != epochs and now - said < SILENCE:
                 continue
-            epoch, accuracy = f"{event.epoch}", f"accuracy {event.accuracy:.2%}  "
+            epoch, measured = f"{event.epoch}", _measured(job, event)
         said = now
         speed, left = recent.speed(job.world.size), span(recent.left(job.total - job.step))
         say(
-            f"epoch {epoch}/{epochs}  loss {recent.loss:.3f}  {accuracy}{speed:,.0f} pictures/s  "
+            f"epoch {epoch}/{epochs}  loss {recent.loss:.3f}  {measured}{speed:,.0f} {job.task.unit}/s  "
             f"data {recent.wait:.1%}  {left} left"
         )
+
+
+def _measured(job: "Job", event: "Measured") -> str:
+    metric = job.task.metric
+    return f"{metric.name} {metric.show(event.values[metric.name])}  " if metric.name != "loss" else ""

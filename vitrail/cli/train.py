@@ -4,19 +4,19 @@ import os
 import shlex
 import signal
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from vitrail.cli.console import Json, messages, print_json, say, tell
-from vitrail.cli.plan import plan, probe_plan
+from vitrail.cli.plan import head_plan, plan
 from vitrail.cli.progress import counted, shown
-from vitrail.recipe import Recipe, read_recipe
+from vitrail.recipe import Recipe
+from vitrail.tasks import read_recipe
 
 if TYPE_CHECKING:
-    from vitrail.train import Prepared, Result, World
+    from vitrail.runs import Run
 
 INTERRUPTED = 130  # the exit status of a program that Ctrl-C ended
 
@@ -59,45 +59,52 @@ def train(
     folder = _folder(out, Path(what).resolve().stem, resume=resume)
 
     with messages().status("Starting ..."):
-        from vitrail.train import launch, launched
-        from vitrail.train.begin import check_free
+        from vitrail.distributed import launch, launched
+        from vitrail.runs import Run
 
-        check_free(folder, resume=resume)
+        run = Run(folder)
+        run.check_free(resume=resume)
     if processes > 1 and not launched():
         sys.exit(launch(processes, [*_again(folder), *["--resume"] * resume], _command(folder)))
-    result = _run(recipe, folder, resume=resume)
+    result = _run(recipe, run, resume=resume)
     if result is None:
         return
     if as_json:
-        print_json(asdict(result))
+        print_json(result[1])
         return
-    answer = f"test accuracy {result.accuracy:.2%} ({result.correct:,} of {result.tested:,}), run in {result.run}"
-    tell(answer)
-    say(f"report: {Path(result.run) / 'report.html'}")
+    tell(f"{result[0]}, run in {run.path}")
+    say(f"report: {run.path / 'report.html'}")
 
 
-def _run(recipe: Recipe, folder: Path, *, resume: bool) -> "Result | None":
-    """Train in this process, alone or as one of several; the result, in the first of them."""
+def _run(recipe: Recipe, run: "Run", *, resume: bool) -> tuple[str, dict[str, Any]] | None:
+    """Train in this process, alone or as one of several; in the first of them, the result in a line, and all of it."""
+    from vitrail.distributed import ALONE, world
     from vitrail.machine import die_with_parent, keep_memory
     from vitrail.report import write_report
-    from vitrail.train import Interrupted, Job, prepare, world
-    from vitrail.train.begin import begun
+    from vitrail.tasks.registry import prepare
+    from vitrail.training import Interrupted, Job, train_head
 
     keep_memory()
     die_with_parent()
-    command = os.environ.get("VITRAIL_COMMAND") or _command(folder)
+    command = os.environ.get("VITRAIL_COMMAND") or _command(run.path)
     with world(recipe.train.device) as here:
         if here.size > 1 and "--processes" not in command:  # which torchrun said
             command += f" --processes {here.size}"
-        prepared = prepare(recipe, counted) if here.first else prepare(recipe)
-        if prepared.recipe.weights.freeze:
-            return _probe(prepared, folder, here, command, resume=resume)
-        job = Job(prepared, folder, here)
-        with begun(prepared, folder, here, resume=resume, command=command):
+        task = prepare(recipe, counted) if here.first else prepare(recipe)
+        if task.recipe.weights.freeze:
+            if not here.first:  # it takes seconds: the first process does it
+                return None
+            with run.held(task, here, resume=resume, command=command):
+                say(head_plan(task, run.path))
+                result = train_head(task, run, ALONE if here.size > 1 else here, counted)
+                write_report(run, task, result)
+            return task.headline(result.measurement), result.line()
+        job = Job(task, run, here)
+        with run.held(task, here, resume=resume, command=command):
             went_on = job.resume() if resume else 0
             seconds = job.estimate() if job.step < job.total else 0.0
             if here.first:
-                say(plan(prepared, job, seconds))
+                say(plan(job, seconds))
                 say(f"going on after step {went_on:,} of {job.total:,}") if went_on else None
             try:
                 shown(job, job.steps(_Stop()))
@@ -105,27 +112,11 @@ def _run(recipe: Recipe, folder: Path, *, resume: bool) -> "Result | None":
                 if here.first:
                     say(f"vitrail: {stopped}; go on with:\n  {command} --resume")
                 sys.exit(INTERRUPTED)
-            result, scores, logits = job.finish()
+            result = job.finish()
             if not here.first:
                 return None
-            write_report(folder, prepared.parts.test, scores, logits)
-            return result
-
-
-def _probe(prepared: "Prepared", folder: Path, here: "World", command: str, *, resume: bool) -> "Result | None":
-    """Train the head alone, which takes seconds: the first process does it."""
-    from vitrail.report import write_report
-    from vitrail.train import Probe
-    from vitrail.train.begin import begun
-
-    if not here.first:
-        return None
-    probe = Probe(prepared, folder)
-    with begun(prepared, folder, here, resume=resume, command=command):
-        say(probe_plan(prepared, probe))
-        result, scores, logits = probe.finish(counted)
-        write_report(folder, prepared.parts.test, scores, logits)
-    return result
+            write_report(run, task, result)
+            return task.headline(result.measurement), result.line()
 
 
 class _Stop:
@@ -150,7 +141,7 @@ def _folder(out: Path | None, name: str, *, resume: bool) -> Path:
     if out is not None:
         return out
     tries = [Path("runs") / (name if number == 1 else f"{name}-{number}") for number in range(1, 10_000)]
-    free = next((place for place, folder in enumerate(tries) if not folder.exists()), 0)
+    free = next((number for number, folder in enumerate(tries) if not folder.exists()), 0)
     return tries[max(0, free - 1)] if resume else tries[free]
 
 
@@ -168,5 +159,5 @@ def _again(folder: Path) -> list[str]:
 def _command(folder: Path) -> str:
     """What was typed, and where the run goes if that was not said."""
     words = [word for word in sys.argv[1:] if word != "--resume"]
-    said = any(word == "--out" or word.startswith("--out=") for word in words)
-    return f"vitrail {shlex.join([*words, *([] if said else ['--out', str(folder)])])}"
+    named = any(word == "--out" or word.startswith("--out=") for word in words)
+    return f"vitrail {shlex.join([*words, *([] if named else ['--out', str(folder)])])}"

@@ -6,13 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vitrail.cli.console import Json, Normalisation, messages, print_json, printable, results, say, tell
-from vitrail.cli.explain import counted_from_one
+from vitrail.cli.console import Json, Normalisation, from_one, messages, print_json, printable, results, say, tell
+from vitrail.cli.progress import counted
 
 if TYPE_CHECKING:
     from rich.table import Table
+    from torch import Tensor
 
-    from vitrail.lens.walk import Step
+    from vitrail.core import Mask, Sublayer
+    from vitrail.lens.walkthrough import Stage
+    from vitrail.runs import Run
+    from vitrail.tasks.pictures.predictor import Predictor
 
 ROWS, COLUMNS = 8, 8  # of a matrix, shown in a terminal
 TERMS = 4  # of a sum that are written out
@@ -46,8 +50,8 @@ def walk(
     with messages().status("Starting ..."):
         from vitrail.core import CAUSAL, NONE
         from vitrail.errors import InputError
-        from vitrail.lens.walk import example
-        from vitrail.lens.walk import walk as walk_through
+        from vitrail.lens.walkthrough import example
+        from vitrail.lens.walkthrough import walk as walk_through
         from vitrail.report.walk import walk_numbers, write_walk
 
     given = [name for name, value in (("--layer", layer), ("--picture", picture)) if value is not None]
@@ -55,21 +59,21 @@ def walk(
         raise InputError(f"{given[0]} is of a run, and none is given; add --run RUN.")
     if run is None:
         sublayer, x = example()
-        steps = walk_through(sublayer, x, head=head - 1, mask=CAUSAL if causal else NONE)
+        stages = walk_through(sublayer, x, head=head - 1, mask=CAUSAL if causal else NONE)
         title, pixels = f"Attention on four small vectors, head {head}, step by step", None
     else:
         site = _layer(run, layer or 1, picture, normalise)
         mask = site.mask & CAUSAL if causal else site.mask
-        steps = walk_through(site.sublayer, site.x, head=head - 1, mask=mask, tokens=site.names)
+        stages = walk_through(site.sublayer, site.x, head=head - 1, mask=mask, tokens=site.names)
         title = f"Attention in layer {layer or 1}, head {head} of {Path(run).name}, on {printable(site.source)}"
         title += ", with a mask that the model does not have" if causal else ""
         pixels = site.pixels
     if out is not None:
-        write_walk(out, steps, title, pixels)
+        write_walk(out, stages, title, pixels)
     if as_json:
-        print_json({"title": title, "steps": walk_numbers(steps)})
+        print_json({"title": title, "steps": walk_numbers(stages)})
     elif out is None:
-        _print(title, steps)
+        _print(title, stages)
     else:
         tell(str(out))
 
@@ -78,26 +82,30 @@ def walk(
 class _Site:
     """A layer of a run, what comes into it on a picture, and what the tokens are called."""
 
-    sublayer: Any
-    x: Any
-    mask: Any
+    sublayer: "Sublayer"
+    x: "Tensor"
+    mask: "Mask"
     names: tuple[str, ...]
-    pixels: Any
+    pixels: "Tensor"
     source: str
 
 
-def _layer(run: str, layer: int, picture: str | None, normalise: str | None) -> _Site:
+def _layer(path: str, layer: int, picture: str | None, normalise: str | None) -> _Site:
     import torch
 
     from vitrail.errors import InputError
     from vitrail.lens import Tokens, record
-    from vitrail.serve import Predictor
+    from vitrail.runs import Run
 
-    predictor = Predictor.of(run, head=False, normalise=normalise)
+    run = Run(path)
+    predictor = run.predictor(head=False, normalise=normalise)
     for note in predictor.notes:
         say(f"note: {note}")
-    model: Any = predictor.model
-    place = counted_from_one("layer", layer, len(model.encoder))
+    model = predictor.model
+    number = from_one("layer", layer, len(model.blocks))
+    sublayer = model.blocks[number].attention
+    if sublayer is None:
+        raise InputError(f"layer {layer} has no attention to walk through; choose another.")
     source, pixels = _picture(run, picture, predictor)
     image = predictor.image(pixels)
     with torch.no_grad(), record(model) as trace:
@@ -105,80 +113,85 @@ def _layer(run: str, layer: int, picture: str | None, normalise: str | None) -> 
     tokens = Tokens.of(model, trace, image)
     if tokens.count > MOST:
         raise InputError(f"{tokens.count:,} tokens are too many to walk through; {MOST} at most.")
-    name = f"encoder.{place}.attention"
-    x = trace.residual("encoder")[2 * place, 0]
-    return _Site(model.get_submodule(name), x, trace.visit(name).mask, tokens.names(), pixels, source)
+    name = f"encoder.{number}.attention"
+    x = trace.residual("encoder")[trace.sublayers().index(name), 0]
+    return _Site(sublayer, x, trace.visit(name).mask, tokens.names(), pixels, source)
 
 
-def _picture(run: str, picture: str | None, predictor: Any) -> tuple[str, Any]:
+def _picture(run: "Run", picture: str | None, predictor: "Predictor") -> "tuple[str, Tensor]":
     """What a picture is called, and its bytes."""
-    from vitrail.cli.evaluate import own
-    from vitrail.cli.predict import sources_of
     from vitrail.errors import InputError
+    from vitrail.tasks.pictures.examples import TestPictures
+    from vitrail.tasks.pictures.predictor import inputs_of
 
     if picture is None:
-        pictures, _ = own(run, predictor, "give a picture with --picture FILE")
-        return pictures.files[0], pictures.images[0]
-    found = list(predictor.decoded(sources_of([picture])))
-    if not found:
+        try:
+            examples = run.evaluation_set(None, counted, weights=predictor.weights)
+        except InputError as error:
+            raise InputError(f"{error} Or give a picture with --picture FILE.") from None
+        if not isinstance(examples, TestPictures):
+            raise InputError(f"{run.name!r} takes no pictures.")
+        return examples.pictures.files[0], examples.pictures.images[0]
+    decoded = list(predictor.decoded(inputs_of([picture])))
+    if not decoded:
         raise InputError(f"{picture!r} holds no picture.")
-    source, pixels = found[0]
+    one, pixels = decoded[0]
     if isinstance(pixels, str):
-        raise InputError(f"{source.name}: {pixels}")
-    return Path(source.name).name, pixels
+        raise InputError(f"{one.name}: {pixels}")
+    return Path(one.name).name, pixels
 
 
-def _print(title: str, steps: "list[Step]") -> None:
+def _print(title: str, stages: "list[Stage]") -> None:
     from rich.text import Text
 
     console = results()
     console.print(Text(printable(title), style="bold"))
-    named = {step.name: step for step in steps}
-    for number, step in enumerate(steps, 1):
-        size = "   {} x {}".format(*step.values.shape)
-        console.print(Text(f"\n{number}. ", "dim").append(step.formula, "bold cyan").append(size, "dim"))
-        console.print(Text(printable(step.words)))
-        console.print(_matrix(step, console.width))
-        if len(step.values) > ROWS:
-            console.print(Text(f"  .. {len(step.values) - ROWS} rows more", style="dim"))
-        said = _written_out(step, named)
-        if said:
-            console.print(Text(f"  {said}", style="green"))
+    named = {stage.name: stage for stage in stages}
+    for number, stage in enumerate(stages, 1):
+        size = "   {} x {}".format(*stage.values.shape)
+        console.print(Text(f"\n{number}. ", "dim").append(stage.formula, "bold cyan").append(size, "dim"))
+        console.print(Text(printable(stage.words)))
+        console.print(_matrix(stage, console.width))
+        if len(stage.values) > ROWS:
+            console.print(Text(f"  .. {len(stage.values) - ROWS} rows more", style="dim"))
+        sum_of = _written_out(stage, named)
+        if sum_of:
+            console.print(Text(f"  {sum_of}", style="green"))
 
 
-def _matrix(step: "Step", width: int) -> "Table":
+def _matrix(stage: "Stage", width: int) -> "Table":
     """The first rows and columns of a matrix, as many as fit."""
     from rich.table import Table
 
-    headers = [name.removeprefix("patch ").replace(", ", ",") for name in step.columns]
-    named = max((len(name) for name in step.rows[:ROWS]), default=0)
+    headers = [name.removeprefix("patch ").replace(", ", ",") for name in stage.columns]
+    named = max((len(name) for name in stage.rows[:ROWS]), default=0)
     each = 2 + max([8, *(len(name) for name in headers[:COLUMNS])])
-    total = step.values.shape[1]
+    total = stage.values.shape[1]
     columns = min(total, COLUMNS, max(1, (width - named - 6) // each))
     shown = Table(box=None, show_header=bool(headers), pad_edge=False, header_style="dim", padding=(0, 1))
     shown.add_column("", style="dim", no_wrap=True)
     for column in range(columns):
         shown.add_column(headers[column] if headers else "", justify="right", no_wrap=True)
-    for row, values in enumerate(step.values[:ROWS, :columns].tolist()):
-        name = step.rows[row] if step.rows else ""
+    for row, values in enumerate(stage.values[:ROWS, :columns].tolist()):
+        name = stage.rows[row] if stage.rows else ""
         shown.add_row(name, *map(_number, values), *([".."] if total > columns else []))
     return shown
 
 
-def _written_out(step: "Step", named: "dict[str, Step]") -> str:
+def _written_out(stage: "Stage", named: "dict[str, Stage]") -> str:
     """The first number of a step as the sum that it is."""
-    parts = [named[name].values for name in step.made_of]
-    result = f"{step.name}[1, 1] = {{}} = {_number(step.values[0, 0])}"
-    if step.how in ("product", "transposed"):
-        column = parts[1][0] if step.how == "transposed" else parts[1][:, 0]
+    parts = [named[name].values for name in stage.made_of]
+    result = f"{stage.name}[1, 1] = {{}} = {_number(stage.values[0, 0])}"
+    if stage.how in ("product", "transposed"):
+        column = parts[1][0] if stage.how == "transposed" else parts[1][:, 0]
         terms = [f"{_factor(a)}·{_factor(b)}" for a, b in zip(parts[0][0], column, strict=True)]
         terms = [*terms[:TERMS], *([f".. ({len(terms)} terms)"] if len(terms) > TERMS else [])]
         return result.format(" + ".join([*terms, *(_factor(part[0, 0]) for part in parts[2:])]))
-    if step.how == "sum":
+    if stage.how == "sum":
         return result.format(f"{_factor(parts[0][0, 0])} + {_factor(parts[1][0, 0])}")
-    if step.name == "t":
-        return result.format(step.formula.split(" = ")[1].replace("s", _factor(parts[0][0, 0]), 1))
-    if step.name == "A":
+    if stage.name == "t":
+        return result.format(stage.formula.split(" = ")[1].replace("s", _factor(parts[0][0, 0]), 1))
+    if stage.name == "A":
         row = parts[0][0]
         powers = [f"e^{_factor(value)}" for value in row[:TERMS]] + [".."] * (len(row) > TERMS)
         return result.format(f"e^{_factor(row[0])} / ({' + '.join(powers)})")

@@ -1,6 +1,7 @@
 """Attention: with no parameters, and with many heads."""
 
 from collections.abc import Callable
+from typing import TypeAlias
 
 import torch
 from einops import einsum, rearrange
@@ -10,6 +11,9 @@ from vitrail.core.kernels import Kernel, Softmax
 from vitrail.core.linear import linear
 from vitrail.core.masks import NONE, Mask
 from vitrail.errors import InputError
+
+Site: TypeAlias = tuple[str | int, ...]
+Held: TypeAlias = dict[Site, tuple[Tensor, Tensor]]
 
 
 class Attention(nn.Module):
@@ -52,22 +56,16 @@ class Attention(nn.Module):
         mask: Mask = NONE,
         context: Tensor | None = None,
         cache: "Cache | None" = None,
-        rows: slice | None = None,
     ) -> Tensor:
-        """(b i w), and a context (b j w) to look at in its stead -> (b i w), or some rows of it."""
-        early = rows if self.kernel.rowwise else None  # else the kernel must see all queries
-        q = rearrange(self.query(x if early is None else x[:, early]), "b i (h d) -> b h i d", h=self.heads)
+        """(b i w), and a context (b j w) to look at in its stead -> (b i w)."""
+        q = rearrange(self.query(x), "b i (h d) -> b h i d", h=self.heads)
         if cache is None:
             k, v = self.keys_values(x if context is None else context)
         elif context is None:
-            k, v = cache.extend(self, *self.keys_values(x))
+            k, v = cache.extend(*self.keys_values(x))
         else:
-            k, v = cache.keep(self, lambda: self.keys_values(context))
-        if early is not None:
-            mask = mask.at(x.shape[1], k, rows=early)
+            k, v = cache.keep(lambda: self.keys_values(context))
         z = self.kernel(q, k, v, mask)  # b h i d
-        if rows is not None and early is None:
-            z = z[:, :, rows]
         return self.out(rearrange(z, "b h i d -> b i (h d)"))
 
     def keys_values(self, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -104,24 +102,51 @@ class BareAttention(nn.Module):
 
 
 class Cache:
-    """The keys and values of the tokens seen so far, for every attention of a model that is called step by step."""
+    """The keys and values of the tokens seen so far, for a model that is called step by step.
 
-    def __init__(self) -> None:
-        self._held: dict[nn.Module, tuple[Tensor, Tensor]] = {}
+    They are kept by site: a model hands ``cache.at(name)`` down to each of its parts, so that a site is where a part
+    stands, not which module it is. Layers that share their weights have keys and values of their own.
+    """
 
-    def extend(self, site: nn.Module, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """All keys and values up to these, which come last (self-attention)."""
-        if site in self._held:
-            past_k, past_v = self._held[site]
+    def __init__(self, site: Site = (), grown: Held | None = None, kept: Held | None = None) -> None:
+        self._site = site
+        self._grown: Held = {} if grown is None else grown  # by each step
+        self._kept: Held = {} if kept is None else kept  # of a context that does not change
+
+    def at(self, name: str | int) -> "Cache":
+        """The same cache, as the part of this name sees it."""
+        return Cache((*self._site, name), self._grown, self._kept)
+
+    @property
+    def length(self) -> int:
+        """How many tokens were seen."""
+        return next((k.shape[-2] for k, _ in self._grown.values()), 0)
+
+    def extend(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """All keys and values of this site up to these, which come last (self-attention)."""
+        if self._site in self._grown:
+            past_k, past_v = self._grown[self._site]
             k, v = torch.cat([past_k, k], dim=-2), torch.cat([past_v, v], dim=-2)
-        self._held[site] = (k, v)
+        self._grown[self._site] = (k, v)
         return k, v
 
-    def keep(self, site: nn.Module, make: Callable[[], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-        """Keys and values made once and kept (cross-attention to a context that does not change)."""
-        if site not in self._held:
-            self._held[site] = make()
-        return self._held[site]
+    def keep(self, make: Callable[[], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+        """Keys and values of this site, made once and kept (cross-attention to a context that does not change)."""
+        if self._site not in self._kept:
+            self._kept[self._site] = make()
+        return self._kept[self._site]
+
+    def select(self, rows: Tensor) -> None:
+        """Go on with these rows of the batch, at all sites: beams in another order, or without what has ended."""
+        for held in (self._grown, self._kept):
+            held.update({site: (k[rows], v[rows]) for site, (k, v) in held.items()})
+
+    def rewind(self, steps: int) -> None:
+        """Forget the last tokens, at all sites: as if those steps had not been taken."""
+        if not 0 <= steps <= self.length:
+            raise InputError(f"steps={steps} cannot be taken back; {self.length} were taken.")
+        end = self.length - steps
+        self._grown.update({site: (k[..., :end, :], v[..., :end, :]) for site, (k, v) in self._grown.items()})
 
 
 def check_heads(width: int, heads: int) -> None:

@@ -1,21 +1,26 @@
 """Sublayers, blocks and stacks: what every Transformer is made of around its attention."""
 
-from collections.abc import Callable, Iterable
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Iterator
+from contextvars import ContextVar
+from typing import Any, Literal, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitrail.core.attention import Cache
+from vitrail.core.attention import Attention, Cache
 from vitrail.core.linear import linear
 from vitrail.core.masks import NONE, Mask
 from vitrail.registry import Registry
 
+# An activation that makes one number of several says so: ``takes = 2``.
 activations: Registry[Callable[[], nn.Module]] = Registry("activation")
 activations.add("gelu")(nn.GELU)
 activations.add("gelu-tanh")(lambda: nn.GELU(approximate="tanh"))
 activations.add("relu")(nn.ReLU)
+
+# Whether all rows are computed also where only some are asked for: whoever changes what attention does sets it.
+every_row: ContextVar[bool] = ContextVar("every_row", default=False)
 
 
 class Stack(nn.ModuleList):
@@ -25,22 +30,41 @@ class Stack(nn.ModuleList):
         super().__init__(blocks)
         self.drop = drop
 
-    def forward(self, x: Tensor, *args: Any, rows: slice | None = None, **kwargs: Any) -> Tensor:
-        """(b n w) -> (b n w), or (b rows w): some rows of it, for which the last block does only what they need."""
-        for depth, block in enumerate(self, 1):
-            if rows is not None and depth == len(self):
-                kwargs["rows"] = rows
-            if not (self.training and self.drop and torch.rand(()) < self.drop):
+    def forward(self, x: Tensor, *args: Any, cache: Cache | None = None, **kwargs: Any) -> Tensor:
+        """(b n w) -> (b n w)."""
+        for number, block in enumerate(self):
+            if cache is not None:
+                kwargs["cache"] = cache.at(number)
+            if self._kept():
                 x = block(x, *args, **kwargs)
-            elif "rows" in kwargs:
-                x = x[:, rows]
         return x
+
+    def rows(self, x: Tensor, rows: slice, mask: Mask = NONE) -> Tensor:
+        """forward(x, mask)[:, rows], sooner: the last block is computed for those rows alone, where that can be."""
+        for number, block in enumerate(self, 1):
+            if not self._kept():
+                continue
+            if number == len(self) and block.rowwise:
+                return block.rows(x, rows, mask)
+            x = block(x, mask)
+        return x[:, rows]
+
+    def __iter__(self) -> "Iterator[Block]":
+        return cast("Iterator[Block]", super().__iter__())
+
+    def _kept(self) -> bool:
+        return not (self.training and self.drop and torch.rand(()) < self.drop)
 
 
 class Block(nn.Module):
-    """Attention, then attention to a context if there is one, then feed-forward (Vaswani et al. 2017, fig. 1)."""
+    """Attention, attention to a context, feed-forward (Vaswani et al. 2017, fig. 1), those of them that there are."""
 
-    def __init__(self, attention: "Sublayer", feed_forward: "Sublayer", cross: "Sublayer | None" = None) -> None:
+    def __init__(
+        self,
+        attention: "Sublayer | None" = None,
+        feed_forward: "Sublayer | None" = None,
+        cross: "Sublayer | None" = None,
+    ) -> None:
         super().__init__()
         self.attention = attention
         self.cross = cross
@@ -54,13 +78,31 @@ class Block(nn.Module):
         context: Tensor | None = None,
         context_mask: Mask = NONE,
         cache: Cache | None = None,
-        rows: slice | None = None,
     ) -> Tensor:
-        """(b n w) -> (b n w), or some rows of it."""
-        x = self.attention(x, mask, cache=cache, rows=rows)
+        """(b n w) -> (b n w)."""
+        if self.attention is not None:
+            x = self.attention(x, mask, cache=None if cache is None else cache.at("attention"))
         if self.cross is not None:
-            x = self.cross(x, context_mask, context=context, cache=cache)
-        return self.feed_forward(x)
+            x = self.cross(x, context_mask, context=context, cache=None if cache is None else cache.at("cross"))
+        return x if self.feed_forward is None else self.feed_forward(x)
+
+    def rows(self, x: Tensor, rows: slice, mask: Mask = NONE) -> Tensor:
+        """forward(x, mask)[:, rows], without the other rows, of a block that is ``rowwise``."""
+        x = x[:, rows] if self.attention is None else self.attention.rows(x, rows, mask)
+        return x if self.feed_forward is None else self.feed_forward(x)
+
+    @property
+    def rowwise(self) -> bool:
+        """Whether a row of what it gives needs no other row: neither its kernel nor a norm looks at all of them."""
+        if not torch.compiler.is_compiling() and every_row.get():
+            return False
+        attention = None if self.attention is None else self.attention.f
+        alone = attention is None or (isinstance(attention, Attention) and attention.kernel.rowwise)
+        return alone and not any(getattr(module, "across_tokens", False) for module in self.modules())
+
+    def sublayers(self) -> "Iterator[Sublayer]":
+        """Those that there are, in order."""
+        yield from filter(None, (self.attention, self.cross, self.feed_forward))
 
 
 class Sublayer(nn.Module):
@@ -88,14 +130,17 @@ class Sublayer(nn.Module):
         self.scale = None if layer_scale is None else nn.Parameter(torch.full((width,), layer_scale))
         self.drops = nn.ModuleList(drop(p) for drop, p in ((nn.Dropout, dropout), (DropPath, drop_path)) if p)
 
-    def forward(self, x: Tensor, *args: Any, rows: slice | None = None, **kwargs: Any) -> Tensor:
-        """(b n w) -> (b n w), or some rows of it, which f is then asked for."""
-        kept = x
-        if rows is not None:
-            kept, kwargs["rows"] = x[:, rows], rows
+    def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        """(b n w) -> (b n w)."""
         if self.order == "pre":
-            return kept + self.write(self.norm(x), *args, **kwargs)
-        return self.norm(kept + self.write(x, *args, **kwargs))
+            return x + self.write(self.norm(x), *args, **kwargs)
+        return self.norm(x + self.write(x, *args, **kwargs))
+
+    def rows(self, x: Tensor, rows: slice, mask: Mask) -> Tensor:
+        """forward(x, mask)[:, rows], where f is attention: those rows look at all tokens, as at a context."""
+        y = self.norm(x) if self.order == "pre" else x
+        x = x[:, rows] + self.write(y[:, rows], mask.at(y.shape[1], y, rows=rows), context=y)
+        return x if self.order == "pre" else self.norm(x)
 
     def write(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         """What is added to the residual stream."""
@@ -113,7 +158,7 @@ class FeedForward(nn.Module):
     def __init__(self, width: int, hidden: int, activation: str = "gelu", dropout: float = 0.0) -> None:
         super().__init__()
         self.activation = activations[activation]()
-        self.inner = linear(width, 2 * hidden if isinstance(self.activation, SwiGLU) else hidden)
+        self.inner = linear(width, getattr(self.activation, "takes", 1) * hidden)
         self.dropout = nn.Dropout(dropout) if dropout else None
         self.out = linear(hidden, width)
 
@@ -126,6 +171,8 @@ class FeedForward(nn.Module):
 @activations.add("swiglu")
 class SwiGLU(nn.Module):
     """silu(a) b of x = [a, b]: half of the numbers open and close for the others (Shazeer 2020)."""
+
+    takes = 2
 
     def forward(self, x: Tensor) -> Tensor:
         """(... 2 h) -> (... h)."""

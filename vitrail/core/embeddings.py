@@ -1,5 +1,6 @@
 """From an image to tokens."""
 
+from dataclasses import replace
 from math import log2
 from typing import ClassVar
 
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 
 from vitrail.core.kernels import Softmax
 from vitrail.core.linear import linear
-from vitrail.core.masks import Mask
+from vitrail.core.masks import Layout, Mask
 from vitrail.core.norms import LayerNorm
 from vitrail.core.positions import Grid, Position
 from vitrail.errors import InputError
@@ -179,8 +180,10 @@ class ImageEmbedding(nn.Module):
         return self.dropout(x)
 
     def mask(self, image: Tensor) -> Mask:
-        """What the positions of these tokens add to the scores of every attention."""
-        return self.position.mask(self.stem.grid(image), self.prefix)
+        """What the positions of these tokens add to the scores of every attention, and where the tokens stand."""
+        grid = self.stem.grid(image)
+        layout = None if self.group is not None else Layout(self.prefix, grid)
+        return replace(self.position.mask(grid, self.prefix), layout=layout)
 
 
 def check_size(field: str, size: tuple[int, int], patch: int) -> None:

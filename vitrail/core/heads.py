@@ -1,5 +1,6 @@
 """From tokens to answers."""
 
+import torch
 from torch import Tensor, nn
 
 from vitrail.core.linear import linear
@@ -61,6 +62,11 @@ class DistilledHead(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(b 2 w) -> (b classes), or (b w) without classes."""
+        one, other = self.apart(x).unbind(1)
+        return (one + other) / 2
+
+    def apart(self, x: Tensor) -> Tensor:
+        """(b 2 w) -> (b 2 classes): what each of the two says, which are taught by different teachers."""
         if self.logits is None or self.distilled is None:
-            return x.mean(1)
-        return (self.logits(x[:, 0]) + self.distilled(x[:, 1])) / 2
+            return x
+        return torch.stack([self.logits(x[:, 0]), self.distilled(x[:, 1])], dim=1)

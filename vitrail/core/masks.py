@@ -9,6 +9,14 @@ from torch import Tensor
 from vitrail.errors import InputError
 
 
+@dataclass(frozen=True)
+class Layout:
+    """Where tokens stand: so many before the others, then a grid (y, x), row by row."""
+
+    prefix: int
+    grid: tuple[int, int]
+
+
 @dataclass(frozen=True, eq=False)
 class Mask:
     """What is done to the scores before they become weights: hidden pairs get weight exactly 0.
@@ -17,15 +25,18 @@ class Mask:
     window   query i sees the keys at most this many positions away
     present  (b j), True where a key is really there and not padding
     bias     added to the scores, broadcast to (b h i j); minus infinity hides
+    layout   where the tokens stand, which hides nothing: for kernels that look around a token
 
-    With fewer queries than keys the queries are the last ones, as in cached decoding.
-    A query that may see nothing gives 0, not NaN. Masks combine with ``&``.
+    Nothing of it is dense but the bias, and a kernel may go by the fields themselves. With fewer queries than keys the
+    queries are the last ones, as in cached decoding. A query that may see nothing gives 0, not NaN. Masks combine with
+    ``&``.
     """
 
     causal: bool = False
     window: int | None = None
     present: Tensor | None = None
     bias: Tensor | None = None
+    layout: Layout | None = None
 
     def __post_init__(self) -> None:
         if self.present is not None and (self.present.dtype != torch.bool or self.present.ndim != 2):  # noqa: PLR2004
@@ -46,6 +57,7 @@ class Mask:
             window=min((w for w in (self.window, other.window) if w is not None), default=None),
             present=_both(self.present, other.present, torch.logical_and),
             bias=_both(self.bias, other.bias, torch.add),
+            layout=self.layout or other.layout,
         )
 
     @property

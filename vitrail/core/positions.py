@@ -36,6 +36,15 @@ class Position(nn.Module):
         """What is added to the tokens on this grid, (n w), or None."""
         return None
 
+    def sequence(self, x: Tensor, offset: int = 0) -> Tensor:
+        """(b n w) -> (b n w), the positions from ``offset`` on added: of a sequence, or of some steps of it."""
+        rows = self.along(offset + x.shape[1])
+        return x if rows is None else x + rows[offset:].to(x.dtype)
+
+    def along(self, length: int) -> Tensor | None:  # noqa: ARG002
+        """What is added to the first tokens of a sequence, (length w), or None."""
+        return None
+
     def on(self, grid: Grid) -> dict[str, Tensor]:  # noqa: ARG002
         """What its parameters would be on another grid, by their names."""
         return {}
@@ -60,6 +69,14 @@ class Learned(Position):
         image = resample(rearrange(patches, "(y x) w -> w y x", y=self.grid[0]), grid)
         return torch.cat([prefix, rearrange(image, "w y x -> (y x) w")])
 
+    def along(self, length: int) -> Tensor:
+        if length > len(self.embedding):
+            raise InputError(
+                f"{length} tokens are more than the {len(self.embedding)} that have a learned position; shorten the "
+                f"sequence, or choose position='sinusoidal', which has no end."
+            )
+        return self.embedding[:length]
+
     def on(self, grid: Grid) -> dict[str, Tensor]:
         return {"embedding": self.table(grid)}
 
@@ -78,6 +95,9 @@ class Learned2d(Position):
         rows, columns = self._axes(grid)
         both = torch.cat([rows.expand(-1, *grid), columns.expand(-1, *grid)])
         return _after_prefix(rearrange(both, "w y x -> (y x) w"), self.prefix)
+
+    def along(self, length: int) -> Tensor:  # noqa: ARG002
+        raise _of_pictures("learned2d")
 
     def on(self, grid: Grid) -> dict[str, Tensor]:
         rows, columns = self._axes(grid)
@@ -115,7 +135,14 @@ class Sinusoidal(Computed):
 
     def formula(self, grid: Grid) -> Tensor:
         _divisible(self.width, 2, "sinusoidal")
-        angles = _angles(self.prefix + grid[0] * grid[1], self.width // 2)
+        return self._waves(self.prefix + grid[0] * grid[1])
+
+    def along(self, length: int) -> Tensor:
+        stored = self.embedding
+        return stored[:length] if length <= len(stored) else self._waves(length).to(stored)
+
+    def _waves(self, length: int) -> Tensor:
+        angles = _angles(length, self.width // 2)
         return rearrange([angles.sin(), angles.cos()], "two n w -> n (w two)")
 
 
@@ -129,6 +156,9 @@ class SinCos2d(Computed):
         y, x = repeat(y, "y w -> (y x) w", x=grid[1]), repeat(x, "x w -> (y x) w", y=grid[0])
         return _after_prefix(torch.cat([x.sin(), x.cos(), y.sin(), y.cos()], dim=-1), self.prefix)
 
+    def along(self, length: int) -> Tensor:  # noqa: ARG002
+        raise _of_pictures("sincos2d")
+
 
 @positions.add("relative")
 class Relative(Position):
@@ -140,6 +170,9 @@ class Relative(Position):
         super().__init__(grid, width, heads, prefix)
         self.bias = nn.Parameter(0.02 * torch.randn(heads, 2 * grid[0] - 1, 2 * grid[1] - 1))
         self.prefix_bias = nn.Parameter(torch.zeros(heads, 3))  # from the prefix, to the prefix, within it
+
+    def along(self, length: int) -> Tensor:  # noqa: ARG002
+        raise _of_pictures("relative")
 
     def on(self, grid: Grid) -> dict[str, Tensor]:
         return {"bias": resample(self.bias, (2 * grid[0] - 1, 2 * grid[1] - 1)), "prefix_bias": self.prefix_bias}
@@ -176,6 +209,10 @@ def _angles(n: int, frequencies: int) -> Tensor:
 def _after_prefix(table: Tensor, prefix: int) -> Tensor:
     """Rows of zeros on top: a prefix token, being learned itself, needs no position."""
     return F.pad(table, (0, 0, prefix, 0)) if prefix else table
+
+
+def _of_pictures(position: str) -> InputError:
+    return InputError(f"position={position!r} is for the patches of pictures; choose 'learned' or 'sinusoidal'.")
 
 
 def _divisible(width: int, parts: int, position: str) -> None:

@@ -1,24 +1,26 @@
 """Data: where it comes from and how it reaches a model."""
 
-from vitrail.data.augment import augmenter
-from vitrail.data.batches import Batch, Batches, stream
-from vitrail.data.collect import Aside, Parts, Survey, collect, labelled, listed, survey
+from vitrail.data.batches import Batch, Batches, Examples, Rows, stream
+from vitrail.data.collect import Aside, Parts, Survey, collect, labelled, listed, read_items, survey
 from vitrail.data.decode import Unreadable, read_pixels
 from vitrail.data.embedded import from_idx, read_idx_part, sources
 from vitrail.data.find import files_in, find
 from vitrail.data.idx import idx_parts
-from vitrail.data.pictures import Normalise, Pictures, unit
+from vitrail.data.normalise import NORMALISATIONS, Normalise
+from vitrail.data.pictures import Pictures, unit
 
 __all__ = [
+    "NORMALISATIONS",
     "Aside",
     "Batch",
     "Batches",
+    "Examples",
     "Normalise",
     "Parts",
     "Pictures",
+    "Rows",
     "Survey",
     "Unreadable",
-    "augmenter",
     "collect",
     "files_in",
     "find",
@@ -27,6 +29,7 @@ __all__ = [
     "labelled",
     "listed",
     "read_idx_part",
+    "read_items",
     "read_pixels",
     "sources",
     "stream",

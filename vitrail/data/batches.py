@@ -1,58 +1,78 @@
-"""Pictures in batches, cut in shares: what is random in a share follows from the seed, the step and the share alone.
+"""Examples in batches, cut in micro-batches: what is random in one follows from seed, step and its number alone.
 
 So a run that is taken up again at some step goes on as it would have, with nothing to remember but the step; and any
-number of processes, each with some of the shares, draw what one process would that takes all of them in turn.
+number of processes, each with some of the micro-batches, draw what one process would that takes all of them in turn.
 """
 
-from collections.abc import Callable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from vitrail.data.pictures import Normalise, Pictures, unit
-
-Change = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+Rows: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int64]]
 _ORDER, _STEP = 0, 1  # what a stream of random numbers is for
+
+
+class Examples(ABC):
+    """What is learned from, by rows."""
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def batch(self, rows: Rows, device: torch.device) -> tuple[Any, Any, int]:
+        """Inputs and targets as the objective takes them, and the count that the loss is an average over.
+
+        All that is random comes from torch's own generator, which was seeded for this micro-batch.
+        """
+
+    def count(self, rows: Rows) -> int:
+        """The count that ``batch`` will give for these rows, without making it: examples, or their tokens."""
+        return len(rows)
+
+    def order(self, random: np.random.Generator) -> Rows:
+        """All rows once, in the order of an epoch."""
+        return random.permutation(len(self))
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Pictures as a model takes them (b c H W), and labels (b), or shares of classes (b classes).
+    """Inputs and targets, and the count that their loss is an average over.
 
-    ``whole`` is how many pictures the update has that this is a share of, and ``last`` says that no share follows.
+    ``whole`` is that count of the update that this is a micro-batch of, and ``last`` says that none follows.
     """
 
-    images: Tensor
-    labels: Tensor
+    inputs: Any
+    targets: Any
+    count: int
     whole: int = 0
     last: bool = True
 
     @property
     def weight(self) -> float:
-        """The part of the update's pictures that are in this share."""
-        return len(self.images) / self.whole if self.whole else 1.0
+        """The fraction of the update that is in this micro-batch: by this its loss counts."""
+        return self.count / self.whole if self.whole else 1.0
 
 
 @dataclass(frozen=True, eq=False)
 class Batches:
-    """The updates of a training from any step on, each as the shares that this process takes."""
+    """The updates of a training from any step on, each as the micro-batches that this process takes."""
 
-    pictures: Pictures
+    examples: Examples
     size: int
     epochs: int
     seed: int
-    shares: int
-    mine: range
-    change: Change
-    normalise: Normalise
+    parts: int  # micro-batches of an update, over all processes
+    mine: range  # those of them that this process takes
     device: torch.device
 
     @property
     def per_epoch(self) -> int:
-        """Updates in an epoch: all pictures in batches of at most this size, as even as they can be."""
-        return -(-len(self.pictures) // self.size)
+        """Updates in an epoch: all examples in batches of at most this size, as even as they can be."""
+        return -(-len(self.examples) // self.size)
 
     def __len__(self) -> int:
         return self.epochs * self.per_epoch
@@ -61,24 +81,18 @@ class Batches:
         """The updates from a step on."""
         for epoch in range(step // self.per_epoch, self.epochs):
             first = epoch * self.per_epoch
-            rows = np.array_split(self.order(epoch), self.per_epoch)
+            order = self.examples.order(np.random.default_rng([self.seed, _ORDER, epoch]))
+            rows = np.array_split(order, self.per_epoch)
             for number in range(max(step, first), first + self.per_epoch):
                 yield self.update(number, rows[number - first])
 
-    def order(self, epoch: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        """All pictures once, in an order of this epoch's own."""
-        return np.random.default_rng([self.seed, _ORDER, epoch]).permutation(len(self.pictures))
-
-    def update(self, step: int, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Iterator[Batch]:
-        """The shares of one update that are this process's."""
-        parts = np.array_split(rows, self.shares)
-        for share in self.mine:
-            index = torch.from_numpy(parts[share])
-            images = unit(self.pictures.store[self.pictures.rows[index]].to(self.device))
-            labels = self.pictures.labels[index].to(self.device)
-            _seed(stream(self.seed, _STEP, step, share), self.device)
-            images, labels = self.change(images, labels)
-            yield Batch(self.normalise(images), labels, len(rows), last=share == self.mine[-1])
+    def update(self, step: int, rows: Rows) -> Iterator[Batch]:
+        """The micro-batches of one update that are this process's."""
+        parts, whole = np.array_split(rows, self.parts), self.examples.count(rows)
+        for part in self.mine:
+            _seed(stream(self.seed, _STEP, step, part), self.device)
+            inputs, targets, count = self.examples.batch(parts[part], self.device)
+            yield Batch(inputs, targets, count, whole, last=part == self.mine[-1])
 
 
 def stream(*numbers: int) -> int:

@@ -3,7 +3,7 @@
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,10 +18,10 @@ from vitrail.data.decode import Header, Size, Unreadable, read_header, read_pixe
 from vitrail.data.find import Found, Item
 from vitrail.data.pictures import Pictures
 from vitrail.errors import InputError
+from vitrail.progress import Progress
 
 T = TypeVar("T")
 MEMORY = 2.0  # gigabytes
-Progress = Callable[[str, Iterable[T], int], Iterable[T]]
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,7 @@ class Parts:
     found: int
     aside: list[Aside] = field(default_factory=list)
     left: tuple[str, ...] = ()
+    from_files: bool = False  # whether each picture is a file of its own
     sizes: tuple[Size, Size, Size] = ((0, 0), (0, 0), (0, 0))  # of the files: smallest, middle, largest
 
     @cached_property
@@ -79,9 +80,9 @@ class Survey:
         return ordered[0], ordered[len(ordered) // 2], ordered[-1]
 
 
-def survey(found: Found, shown: Progress[object]) -> Survey:
+def survey(found: Found, progress: Progress) -> Survey:
     """Open every file and read its header."""
-    headers = _each("looking at", lambda item: read_header(item.file), found.items, shown)
+    headers = _each("looking at", lambda item: read_header(item.file), found.items, progress)
     good = [(item, header) for item, header in zip(found.items, headers, strict=True) if isinstance(header, Header)]
     bad = [
         Aside(str(item.file), why, unreadable=True)
@@ -104,11 +105,11 @@ def collect(
     seed: int,
     limit: float,
     memory: float,
-    shown: Progress[object],
+    progress: Progress,
 ) -> Parts:
     """Decode every picture at a size, and split what is not split yet."""
     found = looked.found
-    everything, bad = _decoded(looked.items, size, channels, memory, shown)
+    everything, bad = _decoded(looked.items, size, channels, memory, progress)
     _enough(len(everything), [one for one in looked.aside if one.unreadable] + bad, limit, found)
     items, aside = _usable([looked.items[place] for place in everything.rows.tolist()], found)
     kept = set(map(id, items))
@@ -117,11 +118,30 @@ def collect(
     train, held = _divided(chosen, items, test, seed)
     said = {one.what for one in looked.aside}
     aside = [one for one in aside if one.what not in said]
-    return Parts(train, held, found.layout, len(found.items), looked.aside + bad + aside, found.left, looked.sizes)
+    return Parts(
+        train,
+        held,
+        found.layout,
+        len(found.items),
+        looked.aside + bad + aside,
+        found.left,
+        from_files=True,
+        sizes=looked.sizes,
+    )
+
+
+def read_items(
+    files: Sequence[tuple[str, str]], names: tuple[str, ...], size: Size, channels: int, progress: Progress
+) -> tuple[Pictures, list[Aside]]:
+    """Pictures by their files and labels, of classes that are known by these names, and what cannot be read of them."""
+    pictures, bad = _decoded([Item(Path(file), label) for file, label in files], size, channels, MEMORY, progress)
+    if not len(pictures):
+        raise InputError(f"none of the {len(files)} pictures can be read:\n{listed(bad)}")
+    return pictures.among(names), bad
 
 
 def labelled(
-    found: Found, names: tuple[str, ...], size: Size, channels: int, shown: Progress[object]
+    found: Found, names: tuple[str, ...], size: Size, channels: int, progress: Progress
 ) -> tuple[Pictures, list[Aside]]:
     """Pictures to measure on, of classes that are known by these names: the test part, where there are parts."""
     divided = any(item.part for item in found.items)
@@ -132,7 +152,7 @@ def labelled(
         for item in items
         if item.label not in names
     ]
-    pictures, bad = _decoded(known, size, channels, MEMORY, shown)
+    pictures, bad = _decoded(known, size, channels, MEMORY, progress)
     if not len(pictures):
         raise InputError(
             f"{found.layout}: no picture of a class that the model knows can be read:\n{listed(bad + aside)}"
@@ -141,7 +161,7 @@ def labelled(
 
 
 def _decoded(
-    items: list[Item], size: Size, channels: int, memory: float, shown: Progress[object]
+    items: list[Item], size: Size, channels: int, memory: float, progress: Progress
 ) -> tuple[Pictures, list[Aside]]:
     """The pictures that can be read, and what is wrong with the others."""
     store = _store((len(items), channels, *size), memory)
@@ -150,7 +170,7 @@ def _decoded(
         place, item = numbered
         store[place] = read_pixels(item.file, size, channels)
 
-    answers = _each("reading", read, list(enumerate(items)), shown)
+    answers = _each("reading", read, list(enumerate(items)), progress)
     bad = [
         Aside(str(item.file), why, unreadable=True)
         for item, why in zip(items, answers, strict=True)
@@ -214,7 +234,7 @@ def listed(aside: Sequence[Aside]) -> str:
     return "\n".join(f"  {one.what}: {one.why}" for one in aside)
 
 
-def _each(what: str, read: Callable[[T], object], items: Sequence[T], shown: Progress[object]) -> list[object]:
+def _each(what: str, read: Callable[[T], object], items: Sequence[T], progress: Progress) -> list[object]:
     """What reading each item gives, or why it failed; many at a time, since decoders let other threads run."""
 
     def tried(item: T) -> object:
@@ -224,7 +244,7 @@ def _each(what: str, read: Callable[[T], object], items: Sequence[T], shown: Pro
             return str(error)
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return list(shown(what, pool.map(tried, items), len(items)))
+        return list(progress(what, pool.map(tried, items), len(items)))
 
 
 def _store(shape: tuple[int, ...], memory: float) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from sklearn.model_selection import train_test_split
 from torch import Tensor
 
+from vitrail.data.normalise import Normalise
 from vitrail.errors import InputError
 
 GREY = (0.299, 0.587, 0.114)  # of red, green and blue (ITU-R 601)
@@ -96,7 +97,7 @@ class Pictures:
         store = torch.cat([fit(self.store[rows]) for rows in self.rows.split(1024)])
         return replace(self, store=store, rows=torch.arange(len(self)))
 
-    def statistics(self) -> "Normalise":
+    def statistics(self) -> Normalise:
         """Mean and standard deviation of each channel, of values from 0 to 1."""
         channels, count = self.store.shape[1], len(self) * self.store[0, 0].numel()
         first, second = torch.zeros(2, channels, dtype=torch.float64)
@@ -107,18 +108,6 @@ class Pictures:
         mean = first / count
         std = (second / count - mean.square()).clamp(min=0).sqrt().clamp(min=1e-3)
         return Normalise(tuple(mean.tolist()), tuple(std.tolist()))
-
-
-@dataclass(frozen=True)
-class Normalise:
-    """(x - mean) / std, channel by channel: from pictures with values from 0 to 1 to what a model takes."""
-
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-
-    def __call__(self, images: Tensor) -> Tensor:
-        mean, std = (torch.tensor(values, device=images.device).view(-1, 1, 1) for values in (self.mean, self.std))
-        return (images - mean) / std
 
 
 def unit(images: Tensor) -> Tensor:

@@ -1,7 +1,20 @@
 """The model families: each a small composition of the core's parts, with named sizes."""
 
-from vitrail.families import vit
-from vitrail.families.measure import Cost, cost
-from vitrail.families.registry import Model, build, configure, families, family_of, models, presets
+from vitrail.families.costs import Cost, cost
+from vitrail.families.model import Adapted, Model, build, configure, families, family_of, models, presets
+from vitrail.families.vit import ViT, ViTConfig
 
-__all__ = ["Cost", "Model", "build", "configure", "cost", "families", "family_of", "models", "presets", "vit"]
+__all__ = [
+    "Adapted",
+    "Cost",
+    "Model",
+    "ViT",
+    "ViTConfig",
+    "build",
+    "configure",
+    "cost",
+    "families",
+    "family_of",
+    "models",
+    "presets",
+]

@@ -1,13 +1,13 @@
 """Looking inside: what a model attends to, what that tells, and whether it can be trusted."""
 
 from vitrail.lens.attribution import methods
-from vitrail.lens.decompose import Writes, logit_lens, writes
-from vitrail.lens.edit import Edits, edit
-from vitrail.lens.explain import Explanation, explain
-from vitrail.lens.faithful import Curves, curves, random_curves
+from vitrail.lens.decomposition import Writes, logit_lens, writes
+from vitrail.lens.editing import Edits, edit
+from vitrail.lens.explanation import Explanation, explain
+from vitrail.lens.faithfulness import Curves, curves, random_curves
 from vitrail.lens.figures import filter_components, position_similarity
 from vitrail.lens.heads import attention_distance, loss_without, sensitivity, uniform_distance
-from vitrail.lens.record import Trace, record
+from vitrail.lens.recording import Trace, layer_sites, record
 from vitrail.lens.tokens import Tokens
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "edit",
     "explain",
     "filter_components",
+    "layer_sites",
     "logit_lens",
     "loss_without",
     "methods",

@@ -9,10 +9,10 @@ from einops import einsum
 from torch import Tensor
 
 from vitrail.errors import InputError
-from vitrail.families import Model
-from vitrail.lens.record import Trace, record
-from vitrail.lens.slopes import slopes, with_slopes
-from vitrail.lens.tokens import Tokens, attention_sites, check_head, looking
+from vitrail.families import ViT
+from vitrail.lens.gradients import gradients, with_gradients
+from vitrail.lens.recording import Trace, layer_sites, record
+from vitrail.lens.tokens import Tokens, check_head, looking
 from vitrail.registry import Registry
 
 # (model, images (b c H W), classes) -> (b y x): how much each patch has to do with the class of its picture: a number
@@ -23,42 +23,53 @@ methods: Registry[Method] = Registry("method")
 
 
 @methods.add("attention")
-@looking
+@looking(ViT)
 def attention(
-    model: Model, images: Tensor, classes: Classes = None, *, layer: int | None = None, head: int | None = None
+    model: ViT, images: Tensor, classes: Classes = None, *, layer: int | None = None, head: int | None = None
 ) -> Tensor:
-    """A of the token that answers: in the last layer, or another, in the mean of its heads, or one of them.
+    """A of the token that answers: in the last layer, or another, the mean of its heads, or one of them.
 
     The same for every class.
     """
     del classes
     trace = _recorded(model, images)
     tokens = Tokens.of(model, trace, images)
-    return tokens.on_patches(answering(trace, tokens, layer, head).mean(1))
+    number = _last_attention(model) if layer is None else index_of("layer", layer, len(model.blocks))
+    return tokens.on_patches(answering(trace, tokens, site_of(model, number), head).mean(1))
 
 
-def answering(trace: Trace, tokens: Tokens, layer: int | None = None, head: int | None = None) -> Tensor:
-    """The attention of the token that answers, (b h n); of all patches in the mean, where their mean answers."""
-    known = attention_sites(trace.names())
-    site = known[place("layer", -1 if layer is None else layer, len(known))]
+def answering(trace: Trace, tokens: Tokens, site: str, head: int | None = None) -> Tensor:
+    """The attention of the token that answers, (b h n); the mean over all patches, where their mean answers."""
     rows = tokens.answer.nonzero()[:, 0].tolist()
     if rows == [0]:
         return trace.pattern(site, heads=head, rows=0)[:, :, 0].float()
-    share = tokens.answer.to(trace.q(site).device)
-    parts = (einsum(share[rows], a.float(), "i, b h i j -> b h j") for rows, a in trace.in_rows(site, heads=head))
-    return sum(parts, share.new_zeros(()))
+    weight = tokens.answer.to(trace.q(site).device)
+    parts = (einsum(weight[rows], a.float(), "i, b h i j -> b h j") for rows, a in trace.in_rows(site, heads=head))
+    return sum(parts, weight.new_zeros(()))
 
 
-def place(what: str, number: int, count: int) -> int:
+def index_of(what: str, number: int, count: int) -> int:
     """A layer or a head by its number, from the end if that is negative."""
     if not -count <= number < count:
         raise InputError(f"{what}={number} is not there; there are {count}, counted from 0.")
     return number % count
 
 
+def site_of(model: ViT, layer: int) -> str:
+    """The attention of a layer, by name."""
+    site = layer_sites(model)[layer]
+    if site is None:
+        raise InputError(f"layer={layer} has no attention, only a feed-forward; choose another.")
+    return site
+
+
+def _last_attention(model: ViT) -> int:
+    return max(number for number, site in enumerate(layer_sites(model)) if site is not None)
+
+
 @methods.add("rollout")
-@looking
-def rollout(model: Model, images: Tensor, classes: Classes = None) -> Tensor:
+@looking(ViT)
+def rollout(model: ViT, images: Tensor, classes: Classes = None) -> Tensor:
     """The product over the layers of (A + I) / 2, A the mean of the heads (Abnar and Zuidema 2020).
 
     The same for every class.
@@ -68,39 +79,39 @@ def rollout(model: Model, images: Tensor, classes: Classes = None) -> Tensor:
 
     def mixed(_: str, rows: slice, a: Tensor) -> Tensor:
         if (a < 0).any():
-            raise InputError("weights of attention are negative here, and rollout takes them for shares.")
+            raise InputError("weights of attention are negative here, and rollout takes them for fractions.")
         both = _with_identity(a.mean(1), rows)
         return both / both.sum(-1, keepdim=True)
 
     tokens = Tokens.of(model, trace, images)
-    return tokens.on_patches(_carried(tokens, trace, mixed))
+    return tokens.on_patches(_carried(model, tokens, trace, mixed))
 
 
 @methods.add("relevance")
-@looking
-def relevance(model: Model, images: Tensor, classes: Classes = None) -> Tensor:
+@looking(ViT)
+def relevance(model: ViT, images: Tensor, classes: Classes = None) -> Tensor:
     """R <- R + mean_h(relu(A * dy/dA)) R, layer by layer from R = I, y the logit (Chefer et al. 2021, eqs. 5 and 6).
 
     What a token that answers has from itself, the I, is left out.
     """
-    trace, by_z = slopes(model, images, partial(_logit, _chosen(model, images, classes)))
+    trace, by_z = gradients(model, images, partial(_logit, _chosen(model, images, classes)))
 
     def mixed(site: str, rows: slice, a: Tensor) -> Tensor:
-        slope = by_z[site][:, :, rows] @ trace.v(site).mT
-        return _with_identity((a * slope.float()).clamp(min=0).mean(1), rows)
+        gradient = by_z[site][:, :, rows] @ trace.v(site).mT
+        return _with_identity((a * gradient.float()).clamp(min=0).mean(1), rows)
 
     tokens = Tokens.of(model, trace, images)
     with torch.no_grad():
-        return tokens.on_patches(_carried(tokens, trace, mixed) - tokens.answer.to(images.device))
+        return tokens.on_patches(_carried(model, tokens, trace, mixed) - tokens.answer.to(images.device))
 
 
-def _carried(tokens: Tokens, trace: Trace, mixed: Callable[[str, slice, Tensor], Tensor]) -> Tensor:
+def _carried(model: ViT, tokens: Tokens, trace: Trace, mixed: Callable[[str, slice, Tensor], Tensor]) -> Tensor:
     """What came into the answer from each token, (b n): from the last layer to the first, x <- x M.
 
     M, (b i j), is made of the rows of a pattern, some at a time, so that it never has to be whole.
     """
     x = tokens.answer.to(trace.q(0).device).expand(len(trace.q(0)), 1, -1)
-    for site in reversed(attention_sites(trace.names())):
+    for site in filter(None, reversed(layer_sites(model))):
         x = sum((x[..., rows] @ mixed(site, rows, a.float()) for rows, a in trace.in_rows(site)), x.new_zeros(()))
     return x[:, 0]
 
@@ -111,52 +122,52 @@ def _with_identity(part: Tensor, rows: slice) -> Tensor:
 
 
 @methods.add("gradcam")
-@looking
-def gradcam(model: Model, images: Tensor, classes: Classes = None, *, layer: int | None = None) -> Tensor:
+@looking(ViT)
+def gradcam(model: ViT, images: Tensor, classes: Classes = None, *, layer: int | None = None) -> Tensor:
     """The positive part of sum_w a_w x_w, a_w the mean over the patches of dy/dx_w (Selvaraju et al. 2017).
 
     x is what the attention of the last block, or of another, is given.
     """
-    blocks: Any = model.encoder
+    number = _last_attention(model) if layer is None else index_of("layer", layer, len(model.blocks))
+    attention = model.get_submodule(f"{site_of(model, number)}.f")
     chosen = _chosen(model, images, classes)
-    block = blocks[place("layer", -1 if layer is None else layer, len(blocks))]
     seen: list[Tensor] = []
 
     def keep(_: Any, given: tuple[Tensor, ...]) -> None:
         seen.append(given[0])
 
-    with with_slopes(), record(model) as trace:
-        handle = block.attention.f.register_forward_pre_hook(keep)
+    with with_gradients(), record(model) as trace:
+        handle = attention.register_forward_pre_hook(keep)
         try:
             logit = _logit(chosen, model(images.detach().clone().requires_grad_()))
         finally:
             handle.remove()
-        (slope,) = torch.autograd.grad(logit, seen)
+        (gradient,) = torch.autograd.grad(logit, seen)
     tokens = Tokens.of(model, trace, images)
-    weights = slope[:, len(tokens.prefix) :].mean(1)
+    weights = gradient[:, len(tokens.prefix) :].mean(1)
     cam = einsum(weights, seen[0].detach(), "b w, b n w -> b n").clamp(min=0)
     return tokens.on_patches(cam)
 
 
-def _recorded(model: Model, images: Tensor) -> Trace:
+def _recorded(model: ViT, images: Tensor) -> Trace:
     with torch.no_grad(), record(model) as trace:
         model(images)
     return trace
 
 
-def _chosen(model: Model, images: Tensor, classes: Classes) -> Tensor:
+def _chosen(model: ViT, images: Tensor, classes: Classes) -> Tensor:
     """The class of each picture that is explained, (b)."""
     check_head(model)
     if classes is None:
         with torch.no_grad():
             return model(images).argmax(1)
     given = torch.as_tensor(classes, device=images.device).reshape(-1).expand(len(images))
-    count = model.config.classes  # type: ignore[attr-defined]
+    count = model.config.classes
     if given.is_floating_point() or not ((given >= 0) & (given < count)).all():
         raise InputError(f"classes={classes} does not fit; a class is a number from 0 to {count - 1}.")
     return given
 
 
 def _logit(classes: Tensor, logits: Tensor) -> Tensor:
-    """The sum of the logits of each picture's class: its slope by a picture's numbers is that picture's own."""
-    return logits.gather(1, classes.clone()[:, None]).sum()  # a copy, which may be had where slopes are
+    """The sum of the logits of each picture's class: its gradient by a picture's numbers is that picture's own."""
+    return logits.gather(1, classes.clone()[:, None]).sum()  # a copy, which may be had where gradients are

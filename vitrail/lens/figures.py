@@ -1,7 +1,5 @@
 """What the ViT paper shows of a trained model: its patch filters, and how alike its positions are (figure 7)."""
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from einops import rearrange
@@ -9,33 +7,30 @@ from torch import Tensor
 
 from vitrail.core import PatchStem
 from vitrail.errors import InputError
-from vitrail.families import Model
+from vitrail.families import ViT
 
 COMPONENTS = 28
 
 
 @torch.no_grad()
-def filter_components(model: Model, most: int = COMPONENTS) -> tuple[Tensor, Tensor]:
-    """The principal components of the patch projection's filters, (k c p p), the strongest first, and the share of the
-    filters' variance that each explains, (k).
+def filter_components(model: ViT, most: int = COMPONENTS) -> tuple[Tensor, Tensor]:
+    """The principal components of the patch projection's filters, (k c p p), the strongest first, and the fraction of
+    the filters' variance that each explains, (k).
     """
-    stem: Any = model.embed.stem  # type: ignore[union-attr]
+    stem = model.embed.stem
     if not isinstance(stem, PatchStem):
-        config: Any = model.config
-        raise InputError(f"stem={config.stem!r} has no filters of a whole patch to show.")
+        raise InputError(f"stem={model.config.stem!r} has no filters of a whole patch to show.")
     filters = stem.projection.weight.float()
     _, strength, components = torch.linalg.svd(filters - filters.mean(0), full_matrices=False)
-    shares = strength**2 / (strength**2).sum()
-    return rearrange(components[:most], "k (c p q) -> k c p q", p=stem.patch, q=stem.patch), shares[:most]
+    fractions = strength**2 / (strength**2).sum()
+    return rearrange(components[:most], "k (c p q) -> k c p q", p=stem.patch, q=stem.patch), fractions[:most]
 
 
 @torch.no_grad()
-def position_similarity(model: Model) -> Tensor:
+def position_similarity(model: ViT) -> Tensor:
     """The cosine between what is added to each patch (y x) and to every other (v u), (y x v u)."""
-    config: Any = model.config
-    grid = (config.size[0] // config.patch, config.size[1] // config.patch)
-    position: Any = model.embed.position  # type: ignore[union-attr]
-    table = position.table(grid)
+    config, grid = model.config, model.config.grid
+    table = model.embed.position.table(grid)
     if table is None:
         raise InputError(f"position={config.position!r} adds nothing to the tokens, and so has no likeness to show.")
     added = table[config.prefix :]

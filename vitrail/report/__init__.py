@@ -1,5 +1,5 @@
-"""One page that says what a run did."""
+"""What is seen: pages and pictures of runs, explanations, figures and walks."""
 
-from vitrail.report.page import write_report
+from vitrail.report.run import write_report
 
 __all__ = ["write_report"]

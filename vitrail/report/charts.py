@@ -6,7 +6,7 @@ from math import ceil, floor, log10
 
 from markupsafe import Markup
 
-from vitrail.train.measure import Bin
+from vitrail.tasks.sections import Bin
 
 WIDTH, HEIGHT = 560, 260
 LEFT, RIGHT, TOP, BOTTOM = 58, 26, 12, 38
@@ -53,8 +53,8 @@ def _key(line: Line) -> str:
     return f'<span class="key">{sample}{Markup.escape(line.name)}</span>'
 
 
-def calibration_chart(bins: Sequence[Bin]) -> Markup:
-    """How often answers were right, by how sure they were; on the diagonal they are as often right as they are sure."""
+def calibration_chart(bins: Sequence[Bin], unit: str) -> Markup:
+    """How often answers were right, by how confident they were; on the diagonal, as often as they were confident."""
     frame = Frame((0.0, 1.0), [0.0, 0.25, 0.5, 0.75, 1.0])
     parts = [frame.axes("confidence", percent=True, across_percent=True)]
     start, end = (frame.x(0), frame.y(0)), (frame.x(1), frame.y(1))
@@ -62,10 +62,10 @@ def calibration_chart(bins: Sequence[Bin]) -> Markup:
         f'<line x1="{start[0]}" y1="{start[1]}" x2="{end[0]}" y2="{end[1]}" stroke="currentColor" '
         f'stroke-dasharray="4 4" opacity="0.5"/>'
     )
-    most = max(one.pictures for one in bins)
+    most = max(one.count for one in bins)
     for one in bins:
-        radius = 3 + 7 * (one.pictures / most) ** 0.5
-        title = f"{one.pictures} pictures, sure {one.confidence:.1%}, right {one.accuracy:.1%}"
+        radius = 3 + 7 * (one.count / most) ** 0.5
+        title = f"{one.count} {unit}, confidence {one.confidence:.1%}, accuracy {one.accuracy:.1%}"
         parts.append(
             f'<circle cx="{frame.x(one.confidence):.1f}" cy="{frame.y(one.accuracy):.1f}" r="{radius:.1f}" '
             f'fill="var(--first)" fill-opacity="0.75"><title>{title}</title></circle>'
@@ -74,7 +74,7 @@ def calibration_chart(bins: Sequence[Bin]) -> Markup:
 
 
 def confusion_chart(confusion: Sequence[Sequence[int]], names: Sequence[str]) -> Markup:
-    """A cell for each class (down) and answer (across), the darker the larger its share of the class."""
+    """A cell for each class (down) and answer (across), the darker the larger its fraction of the class."""
     cell, label = max(18, min(44, 560 // len(names))), 8 + 7 * min(16, max(map(len, names)))
     side = label + cell * len(names)
     parts = []
@@ -87,15 +87,15 @@ def confusion_chart(confusion: Sequence[Sequence[int]], names: Sequence[str]) ->
         )
         total = sum(row) or 1
         for across, count in enumerate(row):
-            x, y, share = label + cell * across, label + cell * down, count / total
+            x, y, fraction = label + cell * across, label + cell * down, count / total
             title = Markup.escape(f"{names[down]} taken for {names[across]}: {count} of {total}")
             colour = "first" if down == across else "second"
             parts.append(
                 f'<rect x="{x + 1}" y="{y + 1}" width="{cell - 2}" height="{cell - 2}" rx="2" fill="var(--{colour})" '
-                f'fill-opacity="{0.04 + 0.96 * share**0.6 if count else 0.04:.3f}"><title>{title}</title></rect>'
+                f'fill-opacity="{0.04 + 0.96 * fraction**0.6 if count else 0.04:.3f}"><title>{title}</title></rect>'
             )
             if count and cell >= 26:  # noqa: PLR2004
-                fill = "var(--page)" if share**0.6 > DARK else "currentColor"
+                fill = "var(--page)" if fraction**0.6 > DARK else "currentColor"
                 parts.append(
                     f'<text x="{x + cell / 2}" y="{y + cell / 2 + 4}" text-anchor="middle" fill="{fill}" '
                     f'class="count">{count}</text>'
@@ -104,7 +104,7 @@ def confusion_chart(confusion: Sequence[Sequence[int]], names: Sequence[str]) ->
 
 
 class Frame:
-    """From numbers to places in the picture."""
+    """From numbers to points of the picture."""
 
     def __init__(self, across: tuple[float, float], ticks: Sequence[float]) -> None:
         self.across, self.ticks = across, ticks

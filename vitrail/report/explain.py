@@ -1,6 +1,7 @@
 """An explanation as a page, as pictures and as numbers."""
 
 from collections.abc import Sequence
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,10 @@ from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from vitrail.families import ViT
 from vitrail.files import write_json
 from vitrail.lens import Curves, Explanation, methods
-from vitrail.lens.pack import Packed, letters, pack
+from vitrail.lens.packing import Packed, letters, pack
 from vitrail.report.charts import Line, line_chart
 from vitrail.report.drawing import COLOURS, DIVERGING, ramp, save_figure, sheet, sheet_figure
 from vitrail.report.page import as_seen, picture, write_page
@@ -19,10 +21,10 @@ from vitrail.report.page import as_seen, picture, write_page
 INDEX = "index"  # the name of the page of all pictures, which no picture may have
 TOP = 5
 ABOUT = {  # in words, and the unit
-    "attention": ("Where {who} looks, in layer {layer}, {head}.", "share of the attention"),
+    "attention": ("Where {who} looks, in layer {layer}, {head}.", "fraction of the attention"),
     "rollout": (
         "Attention followed through all layers, as if each kept half of what it had (Abnar and Zuidema 2020).",
-        "share of the answer, all tokens together 1",
+        "fraction of the answer, all tokens together 1",
     ),
     "relevance": (
         "Attention through all layers, counted where more of it would raise the answer (Chefer et al. 2021).",
@@ -35,16 +37,16 @@ ABOUT = {  # in words, and the unit
 }
 LINES = (("first", ""), ("second", "7 3"), ("third", "2 3"), ("fourth", "9 3 2 3"), ("fifth", "4 2"))  # of each method
 PAGE = 24_000_000  # letters of a page
-NOTED = 0.001  # a share of a row shown elsewhere that is worth saying
+NOTED = 0.001  # a fraction of a row shown elsewhere that is worth saying
 
 
 def write_explanation(
-    folder: Path, name: str, pixels: Tensor, explanation: Explanation, *, labels: Sequence[str], model: str
+    folder: Path, name: str, pixels: Tensor, explanation: Explanation, *, labels: Sequence[str], model: ViT, title: str
 ) -> dict[str, Any]:
     """Write NAME.html, NAME.json and a PNG for each method and for all heads; the numbers."""
-    facts = numbers(name, explanation, labels, model)
+    facts = numbers(name, explanation, labels, title)
     write_json(folder / f"{name}.json", facts)
-    _write_page(folder / f"{name}.html", facts, pixels, explanation)
+    _write_page(folder / f"{name}.html", facts, pixels, explanation, model)
     for method, values in explanation.maps.items():
         _overlay(folder / f"{name}-{method}.png", pixels, values.numpy(), facts, method)
     _heads(folder / f"{name}-heads.png", explanation, facts)
@@ -52,7 +54,7 @@ def write_explanation(
 
 
 def write_index(folder: Path, written: dict[str, dict[str, Any]], unread: Sequence[str] = ()) -> Path:
-    """index.html: all pictures that were explained, and how far each method is right in the mean."""
+    """index.html: all pictures that were explained, and how far each method is right on average."""
     names = list(dict.fromkeys(one["name"] for facts in written.values() for one in facts["methods"]))
     rows = []
     for method in names:
@@ -69,22 +71,22 @@ def write_index(folder: Path, written: dict[str, dict[str, Any]], unread: Sequen
 
 def numbers(name: str, e: Explanation, labels: Sequence[str], model: str) -> dict[str, Any]:
     """All numbers, by name."""
-    names = [*labels, *(str(number) for number in range(len(labels), len(e.chances)))]
-    places = e.chances.topk(min(TOP, len(names))).indices.tolist()
+    names = [*labels, *(str(number) for number in range(len(labels), len(e.probabilities)))]
+    likeliest = e.probabilities.topk(min(TOP, len(names))).indices.tolist()
     layers, heads = e.attended.shape[:2]
     who = _answering(e)
     said = {
         "who": who["name"],
         "layer": e.layer + 1,
-        "head": "in the mean of its heads" if e.head is None else f"head {e.head + 1}",
+        "head": "the mean of its heads" if e.head is None else f"head {e.head + 1}",
     }
     return {
         "name": name,
         "model": model,
-        "label": {"name": names[e.label], "index": e.label, "probability": float(e.chances[e.label])},
+        "label": {"name": names[e.label], "index": e.label, "probability": float(e.probabilities[e.label])},
         "answers": [
-            {"label": names[place], "probability": float(e.chances[place])}
-            for place in [*places, *([] if e.label in places else [e.label])]
+            {"label": names[number], "probability": float(e.probabilities[number])}
+            for number in [*likeliest, *([] if e.label in likeliest else [e.label])]
         ],
         "size": [side * e.tokens.patch for side in e.tokens.grid],
         "grid": list(e.tokens.grid),
@@ -93,6 +95,7 @@ def numbers(name: str, e: Explanation, labels: Sequence[str], model: str) -> dic
         "tokens": e.tokens.count,
         "layers": layers,
         "heads": heads,
+        "by_layer": (~e.attended.isnan().any(-1)).sum(1).tolist(),
         "layer": e.layer + 1,
         "head": None if e.head is None else e.head + 1,
         "answering": who,
@@ -108,7 +111,7 @@ def numbers(name: str, e: Explanation, labels: Sequence[str], model: str) -> dic
             for method, values in e.maps.items()
         ],
         "random": {**_curves(e.random), "spread": None if e.random is None else e.random.spread},
-        "attention": e.attended.tolist(),
+        "attention": _listed(e.attended),
         "lens": [
             {
                 "after": f"layer {layer}" if layer else "the embedding",
@@ -118,18 +121,25 @@ def numbers(name: str, e: Explanation, labels: Sequence[str], model: str) -> dic
             }
             for layer, row in enumerate(e.lens)
         ],
-        "distance": None if e.distance is None else e.distance.tolist(),
+        "distance": None if e.distance is None else _listed(e.distance),
         "writes": None
         if e.writes is None
         else {
-            "heads": e.writes.heads[0, :, :, e.label].tolist(),
-            "feed_forward": e.writes.feed_forward[0, :, e.label].tolist(),
+            "heads": _listed(e.writes.heads[0, :, :, e.label]),
+            "feed_forward": _listed(e.writes.feed_forward[0, :, e.label]),
             "embedding": float(e.writes.embedding[0, e.label]),
             "biases": float(e.writes.biases[0, e.label]),
             "logit": float(e.writes.logits[0, e.label]),
         },
         "notes": list(e.notes),
     }
+
+
+def _listed(values: Tensor) -> list[Any]:
+    """Numbers as JSON has them: None for NaN, which is what is not there."""
+    if values.ndim > 1:
+        return [_listed(one) for one in values]
+    return [None if isnan(value) else value for value in values.tolist()]
 
 
 def _answering(e: Explanation) -> dict[str, Any]:
@@ -144,13 +154,14 @@ def _answering(e: Explanation) -> dict[str, Any]:
 def _curves(one: Curves | None) -> dict[str, Any]:
     if one is None:
         return dict.fromkeys(("deletion", "insertion", "gap", "curves"))
-    lines = {name: getattr(one, name).tolist() for name in ("shares", "deletion", "insertion")}
+    lines = {name: getattr(one, name).tolist() for name in ("fractions", "deletion", "insertion")}
     return {"deletion": one.areas[0], "insertion": one.areas[1], "gap": one.gap, "curves": lines}
 
 
-def _write_page(path: Path, facts: dict[str, Any], pixels: Tensor, e: Explanation) -> None:
-    image, answer = picture(pixels), letters(e.attended.numpy().astype("<f4"))
-    packed = pack(e.trace, e.tokens, budget=max(1, (PAGE - len(image) - len(answer)) * 3 // 4))
+def _write_page(path: Path, facts: dict[str, Any], pixels: Tensor, e: Explanation, model: ViT) -> None:
+    there = e.attended[~e.attended.isnan().any(-1)]
+    image, answer = picture(pixels), letters(there.numpy().astype("<f4"))
+    packed = pack(model, e.trace, e.tokens, budget=max(1, (PAGE - len(image) - len(answer)) * 3 // 4))
     shown = {name: value for name, value in facts.items() if name != "attention"} | {
         "patterns": {"kind": packed.kind, "about": packed.about, "note": _note(packed, e)},
         "groups": None if e.tokens.groups is None else e.tokens.groups[0].tolist(),
@@ -176,8 +187,8 @@ def _note(packed: Packed, e: Explanation) -> str:
     mean, most = packed.error
     if most >= NOTED:
         said.append(
-            f"To keep the page small, some of the attention of a token is shown elsewhere than it is: {mean:.1%} in "
-            f"the mean, {most:.1%} at most; of {_answering(e)['name']} it is exact."
+            f"To keep the page small, some of the attention of a token is shown elsewhere than it is: {mean:.1%} on "
+            f"average, {most:.1%} at most; of {_answering(e)['name']} it is exact."
         )
     return " ".join(said)
 
@@ -187,13 +198,13 @@ def _chart(e: Explanation, name: str) -> Any:
         return ""
     lines = {**e.curves, "random order": e.random}
     most = max(float(line.max()) for one in lines.values() for line in (one.deletion, one.insertion))
-    looks = [*(LINES[place % len(LINES)] for place in range(len(e.curves))), ("soft", "1 3")]
+    looks = [*(LINES[number % len(LINES)] for number in range(len(e.curves))), ("soft", "1 3")]
     drawn = [
-        Line(method, list(zip(one.shares.tolist(), getattr(one, name).tolist(), strict=True)), *look)
+        Line(method, list(zip(one.fractions.tolist(), getattr(one, name).tolist(), strict=True)), *look)
         for (method, one), look in zip(lines.items(), looks, strict=True)
     ]
     done = "taken away" if name == "deletion" else "put back"
-    return line_chart(drawn, f"share of the patches {done}", percent=True, span=(0.0, most))
+    return line_chart(drawn, f"fraction of the patches {done}", percent=True, span=(0.0, most))
 
 
 def _overlay(path: Path, pixels: Tensor, values: Any, facts: dict[str, Any], method: str) -> None:
@@ -225,12 +236,12 @@ def _overlay(path: Path, pixels: Tensor, values: Any, facts: dict[str, Any], met
 
 def _heads(path: Path, e: Explanation, facts: dict[str, Any]) -> None:
     """What the answering token attends to, every head of every layer on one scale."""
-    maps = np.stack([e.tokens.on_patches(one[None])[0].numpy() for one in e.attended])
+    maps = np.stack([e.tokens.on_patches(one[None])[0].numpy() for one in e.attended])  # NaN: a head that is not there
     figure, axes = sheet_figure(maps)
-    most = maps.max() if maps.max() > 0 else 1
+    most = np.nanmax(maps) if np.nanmax(maps) > 0 else 1
     scale = PowerNorm(0.5, vmin=0, vmax=most)  # lest one large weight leave all others dark
     rows = [f"layer {layer + 1}" for layer in range(maps.shape[0])]
     drawn = sheet(axes, maps, rows, [f"head {head + 1}" for head in range(maps.shape[1])], cmap=COLOURS, norm=scale)
-    label = f"share of the attention of {facts['answering']['name']}, square-root scale"
+    label = f"fraction of the attention of {facts['answering']['name']}, square-root scale"
     figure.colorbar(drawn, ax=axes, label=label, fraction=0.04, aspect=30)
     save_figure(figure, path)

@@ -16,12 +16,12 @@ from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from vitrail.errors import InputError
-from vitrail.families import Model
+from vitrail.families import ViT
 from vitrail.files import whole, write_json
 from vitrail.lens import attention_distance, filter_components, position_similarity, uniform_distance
 from vitrail.report.drawing import COLOURS, DIVERGING, save_figure, sheet, sheet_figure
 from vitrail.report.page import write_page
-from vitrail.weights import load
+from vitrail.runs import Run
 
 ACROSS = 7  # filters in a row
 FIRST = 8  # filters shown at each step of a training
@@ -53,9 +53,9 @@ class Figures:
         except InputError as error:
             self.notes.append(str(error))
 
-    def filters(self, model: Model) -> None:
+    def filters(self, model: ViT) -> None:
         """The principal components of the patch filters."""
-        components, shares = filter_components(model)
+        components, fractions = filter_components(model)
         panels, how = _components(components.numpy())
         count = len(panels)
         columns = min(ACROSS, count)
@@ -68,13 +68,13 @@ class Figures:
             figure.colorbar(drawn, ax=axes, label="weight of a pixel", fraction=0.04, aspect=30)
         words = (
             f"The {count} directions in which the filters of the patch embedding differ most, the strongest first, row "
-            f"by row; together {float(shares.sum()):.1%} of their variance. "
+            f"by row; together {float(fractions.sum()):.1%} of their variance. "
             + ("All on one scale." if how else "Each as a picture on its own scale; grey is zero.")
         )
         self._save(figure, "filters", "Patch filters: principal components", words)
-        self.arrays |= {"filters": components.numpy(), "filters_variance": shares.numpy()}
+        self.arrays |= {"filters": components.numpy(), "filters_variance": fractions.numpy()}
 
-    def positions(self, model: Model) -> None:
+    def positions(self, model: ViT) -> None:
         """How alike the positions are."""
         alike = position_similarity(model).numpy()
         figure, axes = sheet_figure(alike, widest=9.0, each=1.2)
@@ -86,19 +86,21 @@ class Figures:
         self._save(figure, "positions", "Positions: how alike they are", words)
         self.arrays["positions"] = alike
 
-    def distance(self, model: Model, images: Tensor) -> None:
+    def distance(self, model: ViT, images: Tensor) -> None:
         """How far each head looks, by depth."""
         far = attention_distance(model, images).mean(1).cpu().numpy()  # (l h)
-        config: Any = model.config
+        config = model.config
         grid = (images.shape[-2] // config.patch, images.shape[-1] // config.patch)
         even = uniform_distance(grid, config.patch)
         figure = Figure(figsize=(7, 4.4), layout="constrained")
         axes = figure.subplots()
         for layer, values in enumerate(far, 1):
             axes.scatter([layer] * len(values), values, s=26, color=mpl.colormaps[COLOURS](0.25), alpha=0.8)
-        axes.plot(range(1, len(far) + 1), far.mean(1), color="0.35", label="mean of the heads")
+        axes.plot(range(1, len(far) + 1), np.nanmean(far, 1), color="0.35", label="mean of the heads")
         axes.axhline(even, color="0.35", linestyle=":", label="if it looked everywhere alike")
-        axes.set(xlabel="layer", ylabel="mean attention distance (pixels)", ylim=(0, 1.1 * max(even, far.max())))
+        axes.set(
+            xlabel="layer", ylabel="mean attention distance (pixels)", ylim=(0, 1.1 * max(even, float(np.nanmax(far))))
+        )
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.legend(frameon=False)
         words = f"A dot for each head, over {len(images)} pictures of {images.shape[-2]} x {images.shape[-1]} pixels."
@@ -107,14 +109,16 @@ class Figures:
 
     def importance(self, sensitivity: Tensor, without: Tensor | None, count: int) -> None:
         """How much each head matters, by gradient and by ablation."""
-        found = {"by gradient: E |z dL/dz|": sensitivity.numpy()}
+        measures = {"by gradient: E |z dL/dz|": sensitivity.numpy()}
         self.arrays["importance_gradient"] = sensitivity.numpy()
         if without is not None:
-            found["by ablation: loss without it, less loss"] = without.numpy()
+            measures["by ablation: loss without it, less loss"] = without.numpy()
             self.arrays["importance_ablation"] = without.numpy()
-        figure = Figure(figsize=(6.2, (1.2 + 0.4 * len(sensitivity)) * len(found)), layout="constrained")
-        for axes, (title, values) in zip(figure.subplots(len(found), squeeze=False)[:, 0], found.items(), strict=True):
-            limit, signed = float(np.abs(values).max()) or 1.0, bool((values < 0).any())
+        figure = Figure(figsize=(6.2, (1.2 + 0.4 * len(sensitivity)) * len(measures)), layout="constrained")
+        for axes, (title, values) in zip(
+            figure.subplots(len(measures), squeeze=False)[:, 0], measures.items(), strict=True
+        ):
+            limit, signed = float(np.nanmax(np.abs(values))) or 1.0, bool((values < 0).any())
             scale = {"cmap": DIVERGING, "vmin": -limit} if signed else {"cmap": COLOURS, "vmin": 0}
             drawn = axes.imshow(values, vmax=limit, aspect="auto", **scale)
             axes.set_xticks(range(values.shape[1]), _numbers(values.shape[1]))
@@ -124,16 +128,18 @@ class Figures:
         words = f"How much each head matters to the loss on {count} pictures (Michel et al. 2019)."
         self._save(figure, "importance", "What each head is worth", words)
 
-    def over_time(self, kept: dict[int, Path], images: Tensor | None) -> None:
+    def over_time(self, kept: dict[int, Run], images: Tensor | None) -> None:
         """The same while it was trained, from models that were kept along the way."""
         steps = list(kept)
-        shown = {steps[round(place)] for place in np.linspace(0, len(steps) - 1, MOMENTS)}
+        shown = {steps[round(number)] for number in np.linspace(0, len(steps) - 1, MOMENTS)}
         filters, alike, far = {}, {}, {}
-        for step, place in kept.items():
+        for step, run in kept.items():
             try:
-                model = load(place)
+                model = run.weights().model()
             except InputError as error:
                 self.notes.append(str(error))
+                continue
+            if not isinstance(model, ViT):
                 continue
             if step in shown:
                 with suppress(InputError):  # noted of the last one already
@@ -142,7 +148,7 @@ class Figures:
                     alike[step] = position_similarity(model).numpy()
             if images is not None:
                 with suppress(InputError):
-                    far[step] = attention_distance(model, images).mean((1, 2)).cpu().numpy()
+                    far[step] = attention_distance(model, images).nanmean((1, 2)).cpu().numpy()
         self.arrays["steps"] = np.array(steps)
         if filters:
             self._filters_over_time(filters)
@@ -189,7 +195,7 @@ class Figures:
         axes.axhline(even, color="0.35", linestyle=":", label="if it looked everywhere alike")
         axes.set(xlabel="step of the training", ylabel="mean attention distance (pixels)")
         axes.legend(frameon=False)
-        words = f"A line for each layer, in the mean over its heads and {pictures} pictures."
+        words = f"A line for each layer, averaged over its heads and {pictures} pictures."
         self._save(figure, "distance-over-time", "Attention distance over time", words)
         self.arrays["distance_over_time"] = lines.T
 
@@ -198,7 +204,7 @@ class Figures:
         with whole(self.folder / "figures.npz") as aside, aside.open("wb") as file:
             np.savez_compressed(file, **self.arrays)
         small = ("filters_variance", "distance", "importance_gradient", "importance_ablation", "steps")
-        numbers = {key: self.arrays[key].tolist() for key in (*small, "distance_over_time") if key in self.arrays}
+        numbers = {key: _listed(self.arrays[key]) for key in (*small, "distance_over_time") if key in self.arrays}
         files = [one.file for one in self.drawn]
         write_json(self.folder / "figures.json", {**about, **numbers, "files": files, "notes": self.notes})
         pictures = {one.file: _embedded(self.folder / one.file) for one in self.drawn}
@@ -211,7 +217,7 @@ class Figures:
 
 
 def spread(count: int, most: int) -> Tensor:
-    """At most so many places of a list, evenly spread."""
+    """At most so many numbers of a list, evenly spread."""
     return torch.linspace(0, count - 1, min(count, most)).round().long()
 
 
@@ -229,12 +235,21 @@ def _cosine() -> dict[str, Any]:
     return {"cmap": COLOURS, "vmin": -1, "vmax": 1}
 
 
-def _steps(found: dict[int, Any]) -> list[str]:
-    return [f"step {step:,}" for step in found]
+def _steps(by_step: dict[int, Any]) -> list[str]:
+    return [f"step {step:,}" for step in by_step]
 
 
 def _numbers(count: int) -> list[str]:
     return [str(number + 1) for number in range(count)]
+
+
+def _listed(array: Any) -> Any:
+    """Numbers as JSON has them: None for NaN, which is of a head that is not there."""
+    if array.dtype.kind != "f":
+        return array.tolist()
+    there = array.astype(object)
+    there[np.isnan(array)] = None
+    return there.tolist()
 
 
 def _embedded(path: Path) -> str:

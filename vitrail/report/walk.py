@@ -7,42 +7,42 @@ from typing import Any
 from torch import Tensor
 
 from vitrail.files import make_folder
-from vitrail.lens.pack import letters
-from vitrail.lens.walk import Step
+from vitrail.lens.packing import letters
+from vitrail.lens.walkthrough import Stage
 from vitrail.report.drawing import COLOURS, DIVERGING, ramp
 from vitrail.report.page import picture, write_page
 
 
-def walk_numbers(steps: Sequence[Step]) -> list[dict[str, Any]]:
+def walk_numbers(stages: Sequence[Stage]) -> list[dict[str, Any]]:
     """All steps with their numbers; minus infinity is None, which JSON can say."""
     return [
         {
-            "name": step.name,
-            "formula": step.formula,
-            "words": step.words,
-            "made_of": list(step.made_of),
-            "rows": list(step.rows),
-            "values": [[None if value == float("-inf") else value for value in row] for row in step.values.tolist()],
+            "name": stage.name,
+            "formula": stage.formula,
+            "words": stage.words,
+            "made_of": list(stage.made_of),
+            "rows": list(stage.rows),
+            "values": [[None if value == float("-inf") else value for value in row] for row in stage.values.tolist()],
         }
-        for step in steps
+        for stage in stages
     ]
 
 
-def write_walk(path: Path, steps: Sequence[Step], title: str, pixels: Tensor | None = None) -> None:
+def write_walk(path: Path, stages: Sequence[Stage], title: str, pixels: Tensor | None = None) -> None:
     """Write the page: one step at a time, with the numbers that each number is made of."""
     make_folder(path.parent)
     shown = [
         {
-            "name": step.name,
-            "formula": step.formula,
-            "words": step.words,
-            "madeOf": step.made_of,
-            "how": step.how,
-            "rows": step.rows,
-            "columns": step.columns,
-            "shape": list(step.values.shape),
+            "name": stage.name,
+            "formula": stage.formula,
+            "words": stage.words,
+            "madeOf": stage.made_of,
+            "how": stage.how,
+            "rows": stage.rows,
+            "columns": stage.columns,
+            "shape": list(stage.values.shape),
         }
-        for step in steps
+        for stage in stages
     ]
     write_page(
         path,
@@ -50,5 +50,5 @@ def write_walk(path: Path, steps: Sequence[Step], title: str, pixels: Tensor | N
         title=title,
         picture=None if pixels is None else picture(pixels),
         facts={"steps": shown, "colours": ramp(COLOURS), "diverging": ramp(DIVERGING)},
-        blocks=[letters(step.values.numpy().astype("<f4")) for step in steps],
+        blocks=[letters(stage.values.numpy().astype("<f4")) for stage in stages],
     )

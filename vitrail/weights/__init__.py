@@ -1,7 +1,7 @@
 """Weights: our run directories, and the formats of other libraries, both ways."""
 
-from vitrail.weights.load import load, read
-from vitrail.weights.save import save
+from vitrail.weights.reading import STATED, load, read
 from vitrail.weights.weights import Weights
+from vitrail.weights.writing import save
 
-__all__ = ["Weights", "load", "read", "save"]
+__all__ = ["STATED", "Weights", "load", "read", "save"]

@@ -16,10 +16,11 @@ from typing import Any, BinaryIO
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor
 
 from vitrail.errors import InputError
-from vitrail.files import read_json
+from vitrail.files import make_folder, read_json, whole
 
 TYPES = {"F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32, "F64": torch.float64}
 FLOATS = frozenset(TYPES.values())
@@ -95,6 +96,17 @@ def read_shards(index: Path) -> dict[str, Lazy]:
     if missing:
         raise InputError(f"{str(index)!r} names {listed(missing)}, not in any of its files; {AGAIN}.")
     return found
+
+
+def json_table(path: Path) -> dict[str, Any]:
+    """A table from a file, empty if there is none."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f"{str(path)!r} is not valid JSON: {error}; mend it, or take it away.") from None
+    if not isinstance(content, dict):
+        raise InputError(f"{str(path)!r} is not a table of fields; mend it, or take it away.")
+    return content
 
 
 def listed(names: list[str], most: int = 8) -> str:
@@ -290,3 +302,25 @@ def _first(error: Exception) -> str:
     """The first sentence of what another library says."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip() or type(error).__name__
     return re.split(r"(?<=\w)[.\n]\s", text.splitlines()[0])[0].strip().rstrip(".")[:160]
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], name: str, kinds: tuple[str, ...]) -> None:
+    """Write a file of tensors, of the kind that its name says."""
+    if path.suffix not in kinds:
+        raise InputError(f"{str(path)!r} should end with {' or '.join(kinds)} for format={name!r}.")
+    make_folder(path.parent)
+    with whole(path) as aside:
+        if path.suffix == ".npz":
+            with aside.open("wb") as file:
+                np.savez(file, **{key: _numpy(tensor) for key, tensor in tensors.items()})
+        elif path.suffix == ".safetensors":
+            save_file(dict(tensors), aside, metadata={"format": "pt"})
+        else:
+            torch.save(dict(tensors), aside)
+
+
+def _numpy(tensor: Tensor) -> Any:
+    """An array; bfloat16, which numpy does not know, as its two bytes."""
+    if tensor.dtype == torch.bfloat16:
+        return tensor.view(torch.int16).numpy().view("V2")
+    return tensor.numpy()

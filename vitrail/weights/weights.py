@@ -7,13 +7,12 @@ import torch
 from torch import Tensor
 
 from vitrail.core.positions import Computed
-from vitrail.errors import InputError, unknown
-from vitrail.families import Model, families
-from vitrail.weights.adapt import Normalisation, adapt, fresh_head
-from vitrail.weights.files import AGAIN, listed
+from vitrail.data.normalise import Normalise
+from vitrail.errors import InputError
+from vitrail.families import Model, families, family_of
+from vitrail.weights.files import AGAIN, Tensors, listed
 
 LARGEST = 1_000_000  # of any number in a configuration
-COMPUTED = 2**28  # bytes that positions may take which no tensor holds
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +24,7 @@ class Weights:
     family: str
     config: Any
     state: dict[str, Tensor]
-    normalise: Normalisation | None = None
+    normalise: Normalise | None = None
     labels: tuple[str, ...] | None = None
     notes: list[str] = field(default_factory=list)  # what was not taken as it was
     assumed: str = ""  # how pictures are normalised, where nothing says
@@ -37,23 +36,14 @@ class Weights:
 
     def adapted(self, *, head: str = "keep", **changes: Any) -> "Weights":
         """For another size of pictures, other channels, patches or classes; with a fresh head, if asked for."""
-        if head not in ("keep", "fresh"):
-            raise unknown("head", head, ["keep", "fresh"])
-        made = adapt(self.config, self.state, self.normalise, **changes)
-        config, said, labels = made.config, made.said, self.labels
-        same = (config.classes, config.prelogits) == (self.config.classes, self.config.prelogits)
-        if head == "fresh" and same and config.classes:
-            fresh_head(config, made.state)
-            said.append(f"the head for {config.classes} classes replaced by a fresh one")
-        if head == "fresh" or config.classes != self.config.classes:
-            labels = None
+        made = families[self.family].adapt(self.config, self.state, self.normalise, head=head, **changes)
         return replace(
             self,
-            config=config,
+            config=made.config,
             state=made.state,
             normalise=made.normalise,
-            labels=labels,
-            notes=[*self.notes, *said],
+            labels=None if made.fresh else self.labels,
+            notes=[*self.notes, *made.notes],
         )
 
     def model(self) -> Model:
@@ -88,8 +78,8 @@ class Weights:
             raise InputError(f"{self.path!r} describes a model that cannot be, with sizes beyond all bounds.") from None
 
 
-def check_bounds(path: str, fields: dict[str, Any], tensors: int) -> None:
-    """A configuration from a stranger does not decide how much is built: its numbers are as a model's can be."""
+def checked_config(path: str, family: str, fields: dict[str, Any], tensors: Tensors) -> Any:
+    """A configuration from a stranger, which does not decide how much is built: its numbers are as a model's can be."""
     numbers = {
         name: number
         for name, value in fields.items()
@@ -100,14 +90,58 @@ def check_bounds(path: str, fields: dict[str, Any], tensors: int) -> None:
         name, number = next(iter(numbers.items()))
         raise InputError(f"{path!r} describes a model with {name}={number}, which is beyond all bounds.")
     depth = fields.get("depth")
-    if isinstance(depth, int) and depth > tensors:
-        raise InputError(f"{path!r} describes {depth} layers, and has {tensors} tensors; take both from one model.")
+    if isinstance(depth, int) and depth > len(tensors):
+        raise InputError(
+            f"{path!r} describes {depth} layers, and has {len(tensors)} tensors; take both from one model."
+        )
+    config = families[family].Config(**fields)
+    try:
+        families[family].check(config)
+    except InputError as error:
+        raise InputError(f"{path!r} cannot be: {error}.") from None
+    return config
 
 
-def check_positions(path: str, config: Any) -> None:
-    """Positions that are computed take memory which no file has given."""
-    if config.position in ("sincos2d", "sinusoidal") and 4 * config.patches * config.width > COMPUTED:
-        raise InputError(f"{path!r} describes pictures of {config.patches:,} patches, which is beyond all bounds.")
+def described(
+    config: Any, name: str, normalise: Normalise | None = None, labels: tuple[str, ...] | None = None
+) -> dict[str, Any]:
+    """What is written about a model beside its tensors, so that nothing of it has to be guessed."""
+    about = {"family": family_of(config), "model": config.model_dump(mode="json")}
+    if name != "vitrail":
+        about = {"format": name, **about}
+    if normalise is not None:
+        about["normalise"] = normalise.table()
+    return about if labels is None else {**about, "labels": list(labels)}
+
+
+def stated_normalise(about: dict[str, Any], path: str) -> Normalise | None:
+    """How pictures are normalised, by what ``save`` wrote about a model."""
+    table = about.get("normalise")
+    stated = Normalise.of(table) if isinstance(table, dict) else None
+    if table is not None and stated is None:
+        raise InputError(f"{path!r} does not say how pictures are normalised in numbers: {str(table)[:80]}; mend it.")
+    return stated
+
+
+def stated_labels(names: Any, path: str) -> tuple[str, ...] | None:
+    """What the classes are called, likewise."""
+    if names is None:
+        return None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise InputError(f"the labels of {path!r} are not a list of names; take them from the run again.")
+    return tuple(names) or None
+
+
+def owned(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Each tensor in memory of its own: not a part of another's, nor of a file's, whose alignment moves last bits."""
+    return {
+        name: tensor
+        if tensor.is_contiguous()
+        and tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
+        and not tensor.untyped_storage().filename
+        else tensor.clone(memory_format=torch.contiguous_format)
+        for name, tensor in state.items()
+    }
 
 
 def _alike(one: Tensor, other: Tensor) -> bool:

@@ -1,250 +1,58 @@
-"""What the formats share: how a model's shape is read off its tensors."""
+"""What every format keeps to."""
 
-import math
-import re
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar
 
 from torch import Tensor
 
-from vitrail.core import ResNetStem, stems
+from vitrail.data.normalise import Normalise
 from vitrail.errors import InputError
-from vitrail.families.vit import PREFIX, ViTConfig
 from vitrail.registry import Registry
-from vitrail.weights.adapt import NORMALISATIONS, Normalisation
-from vitrail.weights.files import Lazy, Tensors, listed
-from vitrail.weights.moves import TORCH, Layout, Names, Plan
+from vitrail.weights.files import Tensors
+from vitrail.weights.weights import Weights
 
 formats: Registry["type[Format]"] = Registry("format")
 
-HYBRIDS = ("patch", "resnet50", "resnet50-all", "resnet26", "resnet-root")
-HALF, IMAGENET = NORMALISATIONS["half"], NORMALISATIONS["imagenet"]
-HEADS = {1152: 16, 1280: 16, 1408: 16, 1664: 16}  # of widths whose heads are not 64 wide (Zhai et al. 2022, table 2)
-
 
 @dataclass(frozen=True)
-class Hints:
-    """What is said about a model beside its tensors: by a config file, or by the user."""
+class Request:
+    """How a file is to be read: what the user says of it, what it is wanted for, and whether all of it must fit."""
 
-    heads: int | None = None
-    width: int | None = None
-    depth: int | None = None
-    image: tuple[int, int] | None = None
-    asked: tuple[int, int] | None = None  # a size that the model is wanted for
-    channels: int | None = None
-    registers: int | None = None
-    eps: float | None = None
-    activation: str | None = None
-    position: str | None = None
-    pool: str | None = None
-    normalise: Normalisation | None = None
-    labels: tuple[str, ...] | None = None
+    strict: bool = True
+    stated: dict[str, Any] = field(default_factory=dict)  # fields of the model that no tensor says
+    wanted: dict[str, Any] = field(default_factory=dict)  # fields that it will be adapted to
+    normalise: Normalise | None = None
 
-    def over(self, other: "Hints") -> "Hints":
-        """These, and the other's where these are silent."""
-        given = {name: value for name, value in vars(self).items() if value is not None}
-        return replace(other, **given)
+    def check(self, path: str, config: Any) -> None:
+        """What the user says of a model whose configuration is known has to be true."""
+        for name, value in self.stated.items():
+            known = getattr(config, name)
+            if known not in (None, value):
+                raise InputError(f"{path!r} has {name}={known!r}, not {value!r}; leave it out.")
 
 
-@dataclass
-class Known:
-    """A file understood: its tensors under their usual names, what they say of the model, and what was set aside."""
-
-    tensors: dict[str, Lazy]
-    fields: dict[str, Any] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-    normalise: Normalisation | None = None  # what such weights mostly want
-
-    def rename(self, old: str, new: str) -> None:
-        """Give a tensor its usual name."""
-        if old in self.tensors:
-            self.tensors[new] = self.tensors.pop(old)
-
-    def drop(self, *names: str) -> None:
-        """Set aside what has no part in the answer."""
-        there = [name for name in names if self.tensors.pop(name, None) is not None]
-        if there:
-            self.notes.append(f"not used: {listed(there)}, without a part in the answer")
-
-    def put(self, name: str, tensor: Tensor) -> None:
-        """Have a tensor under a name."""
-        self.tensors[name] = Lazy.of(name, tensor)
-
-    def change(self, name: str, change: Callable[[Tensor], Tensor]) -> None:
-        """Have a tensor changed."""
-        self.put(name, change(self.tensors[name].numbers()))
-
-    def gated(self, inner: str, outer: str) -> None:
-        """Say so, if the first of a feed-forward's maps gives twice what the second takes."""
-        first, second = self.tensors.get(inner), self.tensors.get(outer)
-        if first is not None and second is not None and first.shape[0] == 2 * second.shape[-1]:
-            self.fields["activation"] = "swiglu"
-
-
-class Format:
-    """One library's way to keep a ViT."""
+class Format(ABC):
+    """One library's way to keep the models of one family. Several formats may share a name, as ``hf`` does."""
 
     name: ClassVar[str]
-    names: ClassVar[Names]
-    layout: ClassVar[Layout] = TORCH
-    eps: ClassVar[float] = 1e-6
-    stems: ClassVar[tuple[str, ...]] = ("patch",)
+    family: ClassVar[str]
 
+    @abstractmethod
     def recognises(self, tensors: Tensors) -> bool:
         """Whether a file is of this format."""
-        return self.patch_weight in tensors and self.names.norm1.format(0) + f"{self.layout.dot}bias" in tensors
 
-    def understand(self, tensors: Tensors, hints: Hints) -> Known:  # noqa: ARG002
-        """The tensors under the names that the plan knows."""
-        return Known(dict(tensors))
+    @abstractmethod
+    def read(self, place: Path, tensors: Tensors, about: dict[str, Any] | None, request: Request) -> Weights:
+        """The tensors under our names, with the configuration read off them, or off what ``save`` wrote about them."""
 
-    def finish(self, tensors: dict[str, Tensor], config: ViTConfig) -> dict[str, Tensor]:  # noqa: ARG002
-        """What is written, where the library wants it other than the plan has it."""
-        return tensors
+    def suits(self, config: Any) -> bool:  # noqa: ARG002
+        """Whether a model is meant for this one of the formats of its name."""
+        return True
 
-    def allowed(self, config: ViTConfig) -> dict[str, tuple[Any, ...]]:  # noqa: ARG002
-        """The values that fields may have in this format, where not all can be kept."""
-        return {}
-
-    def plan(self, config: ViTConfig) -> Plan:
-        """The moves between a model of ours and this format."""
-        return Plan(self.names, self.layout, config)
-
-    @property
-    def patch_weight(self) -> str:
-        return f"{self.names.patch}{self.layout.dot}{self.layout.weight}"
-
-    def fields(self, known: Known, hints: Hints) -> dict[str, Any]:
-        """The configuration, read off the tensors; what they do not say, from the hints, or by default."""
-        names, tensors, dot = self.names, known.tensors, self.layout.dot
-        width = self._shape(tensors, f"{names.norm1.format(0)}{dot}{self.layout.gain}", 1)[0]
-        depth = self._depth(tensors)
-        for what, there, said in (("width", width, hints.width), ("depth", depth, hints.depth)):
-            if said not in (None, there):
-                raise InputError(f"config.json says {what} {said}, and the tensors {there}; take both from one model.")
-        heads, head = self.heads(tensors, width, hints)
-        patch, channels = self.patch(tensors, hints)
-        fields: dict[str, Any] = {
-            "width": width,
-            "depth": depth,
-            "heads": heads,
-            "hidden": self._shape(tensors, f"{names.inner.format(0)}{dot}bias", 1)[0],
-            "patch": patch,
-            "channels": channels,
-            "classes": self._rows(tensors, names.logits),
-            "prelogits": self._rows(tensors, names.prelogits),
-            "pool": "class" if names.class_token in tensors else "mean",
-            "eps": self.eps if hints.eps is None else hints.eps,
-            "bias": f"{names.attention[0].format(0)}{dot}bias" in tensors,
-            "activation": hints.activation or "gelu",
-            **known.fields,
-        }
-        if heads * head != width:
-            fields["head"] = head
-        if names.registers and names.registers in tensors:
-            fields["registers"] = self._shape(tensors, names.registers)[-2]
-        if hints.registers not in (None, fields.get("registers", 0)):
-            raise InputError(
-                f"config.json says {hints.registers} registers, and there are {fields.get('registers', 0)}."
-            )
-        if names.scale1 and names.scale1.format(0) in tensors:
-            fields["layer_scale"] = 1e-5
-        if fields["activation"] == "swiglu":
-            fields["hidden"] //= 2
-        return fields | self._positions(tensors, fields, hints)
-
-    def heads(self, tensors: Tensors, width: int, hints: Hints) -> tuple[int, int]:
-        """How many heads, which no shape says, and how wide each is."""
-        names = [f"{name.format(0)}.{self.layout.weight}" for name in self.names.attention]
-        queries = sum(self._shape(tensors, name, 2)[0] for name in names) // 3
-        heads = hints.heads or HEADS.get(width) or max(1, queries // 64)
-        if queries % heads:
-            raise InputError(f"heads={heads} does not divide the {queries} queries of {names[0]!r}; give heads=...")
-        return heads, queries // heads
-
-    def patch(self, tensors: Tensors, hints: Hints) -> tuple[int, int]:  # noqa: ARG002
-        """Pixels of a patch across, and channels."""
-        _, channels, patch, _ = self._shape(tensors, self.patch_weight, 4)
-        return patch, channels
-
-    def before(self, known: Known, hints: Hints, choices: tuple[int, ...]) -> int:
-        """How many of the positions are not of patches: as many as leave those of the picture's size, or a square."""
-        count = self._shape(known.tensors, self.names.position)[-2]
-        patch, _ = self.patch(known.tensors, hints)
-        stated, asked = (
-            None if size is None else (size[0] // patch) * (size[1] // patch) for size in (hints.image, hints.asked)
-        )
-        if stated is not None and count - stated in choices:
-            return count - stated
-        square = [choice for choice in choices if math.isqrt(max(0, count - choice)) ** 2 == count - choice]
-        if choices[0] not in square and asked is not None and count - asked in choices:
-            return count - asked
-        return square[0] if square else choices[0]
-
-    def _positions(self, tensors: Tensors, fields: dict[str, Any], hints: Hints) -> dict[str, Any]:
-        patch, image, name = fields["patch"], hints.image, self.names.position
-        if name not in tensors:
-            return self._unstored(hints)
-        if hints.position not in (None, "learned"):
-            raise InputError(f"position={hints.position!r} cannot be: {name!r} holds learned ones; leave it out.")
-        count = self._shape(tensors, name)[-2] - PREFIX[fields["pool"]]
-        side = math.isqrt(max(0, count))
-        for size in (image, None if side * side == count else hints.asked):
-            if size is not None and (size[0] // patch) * (size[1] // patch) == count:
-                return {"image": tuple(size)}
-        if side * side != count or not count:
-            raise InputError(
-                f"{name!r} has {count} positions, which are no square; give the picture's size that they are for, "
-                f"such as image=(224, 384)."
-            )
-        return {"image": (side * patch, side * patch)}
-
-    def _unstored(self, hints: Hints) -> dict[str, Any]:
-        size = hints.image or hints.asked
-        if hints.position in (None, "learned") or size is None:
-            raise InputError(
-                f"{self.names.position!r} is missing; if the model has no positions, or computes them, say so and give "
-                f"the picture's size: position='none' or 'sincos2d', image=224."
-            )
-        return {"position": hints.position, "image": tuple(size)}
-
-    def _depth(self, tensors: Tensors) -> int:
-        before, after = self.names.norm1.split("{}")
-        pattern = re.compile(re.escape(before) + r"(\d+)" + re.escape(after))
-        return 1 + max(int(found[1]) for name in tensors if (found := pattern.match(name)))
-
-    def _rows(self, tensors: Tensors, name: str) -> int:
-        bias = f"{name}{self.layout.dot}{self.layout.bias}"
-        return self._shape(tensors, bias, 1)[0] if name and bias in tensors else 0
-
-    def _shape(self, tensors: Tensors, name: str, axes: int = 0) -> tuple[int, ...]:
-        """Of a tensor that should have so many axes; at least two, unless that is said."""
-        if name not in tensors:
-            raise InputError(f"{name!r} is missing, without which the model is not known.")
-        shape = tensors[name].shape
-        if (len(shape) != axes if axes else len(shape) < 2) or 0 in shape:  # noqa: PLR2004
-            raise InputError(
-                f"{name!r} has shape {shape}, where {axes or 'more'} axes were expected; is it what it seems?"
-            )
-        return shape
-
-
-def resnet_stem(units: tuple[int, ...]) -> str:
-    """The stem with so many units in each stage."""
-    for name, stem in stems.items():
-        if issubclass(stem, ResNetStem) and tuple(stem.units) == units and name != "resnet-small":
-            return name
-    raise InputError(f"a ResNet with {units} units in its stages is not known here; those known are in vt.core.stems.")
-
-
-def count_units(pattern: str, tensors: Tensors) -> tuple[int, ...]:
-    """How many units each stage has, where a pattern finds stage and unit in a name."""
-    found = {(int(m[1]), int(m[2])) for name in tensors if (m := re.match(pattern, name))}
-    stages = sorted({stage for stage, _ in found})
-    return tuple(sum(stage == one for stage, _ in found) for one in stages)
-
-
-def hybrid_patch(units: tuple[int, ...], kernel: int) -> int:
-    """Pixels that a patch of so many of a ResNet's pixels covers."""
-    return kernel * 4 * 2 ** max(0, len(units) - 1)
+    @abstractmethod
+    def write(
+        self, path: Path, config: Any, state: dict[str, Tensor], normalise: Normalise | None, labels: Any
+    ) -> None:
+        """Write the tensors under the library's names, or say what has no place there."""

@@ -1,0 +1,137 @@
+"""Several processes as one training: PyTorch's launcher and DistributedDataParallel, and what they tell each other."""
+
+import logging
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from vitrail.errors import InputError
+
+
+@dataclass(frozen=True)
+class World:
+    """The process among all of the training: its rank, how many there are, and the device it computes on."""
+
+    rank: int
+    size: int
+    device: torch.device
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the process that writes."""
+        return self.rank == 0
+
+    def wrap(self, model: nn.Module) -> nn.Module:
+        """The model as it is trained: gradients averaged over the processes, if there are several."""
+        if self.size == 1:
+            return model
+        config = getattr(model, "config", None)
+        skipped = bool(getattr(config, "layer_drop", 0))  # each process drops layers of its own
+        return DistributedDataParallel(model, forward_sync_buffers=False, find_unused_parameters=skipped)
+
+    def sums(self, *values: float) -> list[float]:
+        """The sum of each number over the processes."""
+        if self.size == 1:
+            return list(values)
+        tensor = torch.tensor(values, device=self.device, dtype=torch.float32)
+        dist.all_reduce(tensor)
+        return tensor.tolist()
+
+    def average(self, buffers: Iterable[Tensor]) -> None:
+        """Average what the processes gather beside the gradients, such as the statistics of batch norm."""
+        floats = [buffer for buffer in buffers if buffer.is_floating_point()] if self.size > 1 else []
+        if floats:
+            flat = torch.cat([buffer.flatten() for buffer in floats])
+            dist.all_reduce(flat)
+            for buffer, part in zip(floats, (flat / self.size).split([b.numel() for b in floats]), strict=True):
+                buffer.copy_(part.view_as(buffer))
+
+    def same(self, value: Any) -> Any:
+        """What the first process has, in all."""
+        if self.size == 1:
+            return value
+        box = [value]
+        dist.broadcast_object_list(box, device=self.device)
+        return box[0]
+
+    def gathered(self, part: Tensor, total: int) -> Tensor:
+        """Rows r, r + size, r + 2 size, ... of each process r, put together again: (total, ...)."""
+        if self.size == 1:
+            return part
+        parts: list[Any] = [None] * self.size
+        dist.all_gather_object(parts, part.cpu())
+        whole = parts[0].new_empty((total, *parts[0].shape[1:]))
+        for rank, rows in enumerate(parts):
+            if len(rows):  # none, with fewer rows than processes
+                whole[rank :: self.size] = rows
+        return whole
+
+
+ALONE = World(0, 1, torch.device("cpu"))
+
+
+@contextmanager
+def world(device: str = "auto") -> Iterator[World]:
+    """The processes of this training, which a launcher such as torchrun started; or this one alone."""
+    rank, size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    here = _device(device, int(os.environ.get("LOCAL_RANK", "0")), alone=size == 1)
+    if size == 1:
+        yield World(0, 1, here)
+        return
+    if here.type == "cuda":
+        torch.cuda.set_device(here)
+    dist.init_process_group("nccl" if here.type == "cuda" else "gloo")
+    try:
+        yield World(rank, size, here)
+    finally:
+        dist.destroy_process_group()
+
+
+def launched() -> bool:
+    """Whether a launcher started this process as one of several."""
+    return "RANK" in os.environ and "WORLD_SIZE" in os.environ
+
+
+def launch(processes: int, arguments: Sequence[str], command: str) -> int:
+    """Run ``python -m vitrail`` with these arguments in several processes, for a command; its exit status.
+
+    Each gets a part of the cores: with more threads than cores, two processes are several times slower than one.
+    """
+    from torch.distributed.elastic.multiprocessing.api import SignalException  # noqa: PLC0415
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError  # noqa: PLC0415
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch  # noqa: PLC0415
+
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # the processes speak for themselves
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // processes)))
+    os.environ["VITRAIL_PARENT"], os.environ["VITRAIL_COMMAND"] = str(os.getpid()), command
+    config = LaunchConfig(
+        1, 1, processes, run_id="vitrail", rdzv_backend="c10d", rdzv_endpoint="localhost:0", max_restarts=0
+    )
+    try:
+        elastic_launch(config, sys.executable)("-m", "vitrail", *arguments)
+    except ChildFailedError as error:
+        return max(1, *(failure.exitcode for failure in error.failures.values()))
+    except SignalException:  # which the processes got as well
+        return 130
+    return 0
+
+
+def _device(name: str, local: int, *, alone: bool) -> torch.device:
+    has = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if name == "auto":
+        name = next(device for device in ("cuda", "mps", "cpu") if has[device] and (alone or device != "mps"))
+    if not has[name]:
+        raise InputError(f"train.device={name!r} is not on this machine; choose {', '.join(d for d in has if has[d])}.")
+    if name == "mps" and not alone:
+        raise InputError("train.device='mps' is for one process alone; leave out --processes.")
+    if name == "cuda" and local >= torch.cuda.device_count():
+        raise InputError(f"there are {torch.cuda.device_count()} GPUs, one for a process; choose fewer --processes.")
+    return torch.device(name, local) if name == "cuda" else torch.device(name)

@@ -1,0 +1,27 @@
+"""What a model costs."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from vitrail.families.model import families, family_of
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Numbers learned, and multiply-adds to answer one example of the model's own size."""
+
+    parameters: int
+    multiply_adds: int
+
+
+def cost(config: Any, **call: Any) -> Cost:
+    """Counted on a model without memory: PyTorch's own counter sees every matrix product and convolution."""
+    with torch.device("meta"):
+        model = families[family_of(config)](config).eval()
+        inputs = model.example()
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        model(inputs, **call)
+    return Cost(sum(p.numel() for p in model.parameters()), counter.get_total_flops() // 2)

@@ -1,0 +1,108 @@
+"""What every family's models keep to, and the families and shapes by their names."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, TypeAlias
+
+from torch import Tensor, nn
+
+from vitrail.config import Config
+from vitrail.core import Block
+from vitrail.data.normalise import Normalise
+from vitrail.errors import InputError, unknown
+from vitrail.registry import Registry
+
+State: TypeAlias = dict[str, Tensor]
+
+
+class Model(nn.Module):
+    """answer(stream(inputs)): what comes in becomes a residual stream, which blocks write to and an answer is read off.
+
+    A model is called as ``model(inputs)``, or as ``model(inputs, shortest=True)`` by who wants its answer and will not
+    look inside: the same to rounding, sooner where the family knows how.
+    """
+
+    Config: ClassVar[type[Config]]
+    config: Any  # the frozen configuration that built it, of the type Config
+
+    def forward(self, inputs: Any, *, shortest: bool = False) -> Tensor:  # noqa: ARG002
+        """Inputs to answers, such as the logits of each."""
+        return self.answer(self.stream(inputs))
+
+    @abstractmethod
+    def stream(self, inputs: Any) -> Tensor:
+        """Inputs to the residual stream after the last block, (b n w)."""
+
+    @abstractmethod
+    def answer(self, stream: Tensor) -> Tensor:
+        """The residual stream (b n w) to answers; also of a stream from between two blocks."""
+
+    @property
+    @abstractmethod
+    def blocks(self) -> Sequence[Block]:
+        """All of them, from the first to the last."""
+
+    @abstractmethod
+    def example(self) -> Any:
+        """An input of one example, of the model's own size: what its cost is counted on."""
+
+    @abstractmethod
+    def summary(self) -> str:
+        """Its shape in one line."""
+
+    @classmethod
+    def adapt(
+        cls, config: Any, state: State, normalise: Normalise | None = None, *, head: str = "keep", **changes: Any
+    ) -> "Adapted":
+        """Weights for other inputs or answers than they were made for; a family that knows how says so."""
+        wanted = [name for name, value in changes.items() if value is not None and value != getattr(config, name, None)]
+        if wanted or head != "keep":
+            family = family_of(config)
+            raise InputError(f"weights of a {family} are used as they are; leave {(wanted or ['head'])[0]} out.")
+        return Adapted(config, state, normalise)
+
+    @classmethod
+    def check(cls, config: Any) -> None:
+        """Refuse a stranger's configuration that would take memory which no tensor of a file has given."""
+
+
+@dataclass(frozen=True)
+class Adapted:
+    """Weights for other inputs or answers, and what was done to them."""
+
+    config: Any
+    state: State
+    normalise: Normalise | None = None
+    notes: list[str] = field(default_factory=list)
+    fresh: bool = False  # whether the head is a new one, whose classes have no names yet
+
+
+families: Registry[type[Model]] = Registry("family")
+presets: Registry[tuple[str, dict[str, Any]]] = Registry("model")
+
+
+def models(pattern: str = "*") -> list[str]:
+    """The names that ``build`` knows, those that match a pattern such as ``vit-b*``."""
+    return presets.matching(pattern)
+
+
+def configure(name: str, **fields: Any) -> Config:
+    """The configuration of a preset (``vit-b/16``) or of a family (``vit``) with some fields given."""
+    if str(name).lower() not in {*presets, *families}:
+        raise unknown("model", name, [*presets, *families])
+    family, preset = presets[name.lower()] if name.lower() in presets else (name.lower(), {})
+    if isinstance(fields.get("width"), int) and "hidden" in preset:  # which keeps its proportion to the width
+        preset = {**preset, "hidden": preset["hidden"] * fields["width"] // preset["width"]}
+    return families[family].Config(**{**preset, **fields})
+
+
+def build(name: str, **fields: Any) -> Model:
+    """A model with fresh weights: ``build("vit-b/16", classes=10)``, ``build("vit", image=28, patch=4, ...)``."""
+    config = configure(name, **fields)
+    return families[family_of(config)](config)
+
+
+def family_of(config: Any) -> str:
+    """The name of the family that a configuration belongs to."""
+    return next(name for name, family in families.items() if isinstance(config, family.Config))

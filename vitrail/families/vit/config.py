@@ -1,0 +1,128 @@
+"""The shape of a ViT."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, NonNegativeInt, PositiveFloat, PositiveInt, ValidationInfo, model_validator
+
+from vitrail.config import Config, Part, Rate
+from vitrail.core import activations, kernels, norms, positions, stems
+from vitrail.core.attention import check_heads
+from vitrail.core.embeddings import check_size
+from vitrail.errors import InputError
+
+
+def _size(value: Any) -> Any:
+    sides = tuple(value) if isinstance(value, list | tuple) else (value, value)
+    if len(sides) != 2 or any(type(side) is not int or side < 1 for side in sides):  # noqa: PLR2004
+        raise InputError(f"image={value!r} does not fit; it should be a number of pixels, or two: (down, across).")
+    return value if isinstance(value, int) else sides
+
+
+Size = Annotated[int | tuple[int, int], BeforeValidator(_size)]
+
+
+def _by_layer(value: Any, info: ValidationInfo) -> Any:
+    each = tuple(value) if isinstance(value, list | tuple) else (value,)
+    if not each or any(type(number) is not int for number in each):
+        raise InputError(
+            f"{info.field_name}={value!r} does not fit; it should be a number, or one for each layer, such as [4, 2]."
+        )
+    if any(number < 0 for number in each) or each == (0,):
+        raise InputError(f"{info.field_name}={value!r} does not fit; it should be greater than 0.")
+    return each[0] if len(set(each)) == 1 and each[0] else each
+
+
+ByLayer = Annotated[int | tuple[int, ...], BeforeValidator(_by_layer)]  # one for all layers, or one for each
+
+PREFIX = {"class": 1, "mean": 0, "distilled": 2}  # tokens with a position before the patches, of each pooling
+
+
+class ViTConfig(Config):
+    """The shape of a ViT: the paper's numbers by their names."""
+
+    width: PositiveInt
+    depth: PositiveInt
+    heads: ByLayer  # 0 in a layer: it has no attention
+    hidden: ByLayer  # of the feed-forward, 4 * width unless given; 0 in a layer: it has none
+    image: Size = 224  # pixels, or (down, across); any other size at call time
+    patch: PositiveInt = 16
+    channels: PositiveInt = 3
+    classes: NonNegativeInt = 1000  # 0: no head, the pooled features are the output
+    pool: Literal["class", "mean", "distilled"] = "class"  # distilled: class and distillation token, each with a head
+    norm_last: bool = False  # the last norm after the pooling instead of before it
+    position: str = "learned"
+    stem: str = "patch"
+    tokens: NonNegativeInt = 0  # visual tokens that the patches are grouped into; 0: the patches are the tokens
+    registers: NonNegativeInt = 0
+    prelogits: NonNegativeInt = 0  # width of the tanh layer before the logits; 0: none
+    kernel: Part = "softmax"
+    head: PositiveInt | None = None  # width of a head; width / heads unless given
+    rank: PositiveInt | None = None  # of a head's value map; the width of a head unless given
+    bias: bool = True  # of queries, keys and values
+    activation: str = "gelu"
+    norm: str = "layer"
+    order: Literal["pre", "post"] = "pre"
+    eps: PositiveFloat = 1e-6
+    layer_scale: float | None = None
+    dropout: Rate = 0.0
+    drop_path: Rate = 0.0  # of the last layer; from 0 at the first it rises linearly
+    layer_drop: Rate = 0.0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _defaults(cls, fields: dict[str, Any]) -> dict[str, Any]:
+        width = fields.get("width")
+        if isinstance(fields.get("prelogits"), bool):
+            fields = {**fields, "prelogits": width if fields["prelogits"] else 0}
+        return {"hidden": 4 * width if isinstance(width, int) else 1, **fields}
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "ViTConfig":
+        self._check_layers()
+        if self.tokens and self.position == "relative":
+            raise InputError("position='relative' is between patches, which tokens=... groups; choose another of them.")
+        if self.pool == "distilled" and self.prelogits:
+            raise InputError("pool='distilled' has two heads and no prelogits; leave prelogits out.")
+        check_size("image", self.size, self.patch)
+        for registry in (positions, stems, norms, activations):
+            registry[getattr(self, registry.noun)]  # a name it does not know is an error
+        kernels.make(self.kernel)  # and so are options that it does not take
+        return self
+
+    def _check_layers(self) -> None:
+        for name in ("heads", "hidden"):
+            each = getattr(self, name)
+            if isinstance(each, tuple) and len(each) != self.depth:
+                raise InputError(f"{name}={each} has {len(each)} numbers for depth={self.depth} layers; give one each.")
+        if self.head is None and isinstance(self.heads, int):
+            check_heads(self.width, self.heads)
+        elif self.head is None:
+            raise InputError(f"heads={self.heads} differ by layer, so that width says not how wide one is; give head.")
+        if isinstance(self.heads, tuple) and self.position == "relative":
+            raise InputError(f"position='relative' has as many biases as heads, which differ by layer: {self.heads}.")
+
+    @property
+    def layers(self) -> tuple[tuple[int, int], ...]:
+        """The heads and the hidden width of each layer."""
+        heads, hidden = ((n,) * self.depth if isinstance(n, int) else n for n in (self.heads, self.hidden))
+        return tuple(zip(heads, hidden, strict=True))
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Patches down and across."""
+        return self.size[0] // self.patch, self.size[1] // self.patch
+
+    @property
+    def prefix(self) -> int:
+        """Tokens before the patches that have a position: class and distillation token."""
+        return PREFIX[self.pool]
+
+    @property
+    def patches(self) -> int:
+        """How many there are in an image of its size."""
+        return self.grid[0] * self.grid[1]
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """The image it was made for, (down, across)."""
+        return self.image if isinstance(self.image, tuple) else (self.image, self.image)

@@ -1,0 +1,167 @@
+"""The Vision Transformer (Dosovitskiy et al. 2021): image patches as the words of a Transformer encoder."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vitrail.core import (
+    Attention,
+    Block,
+    ClassPool,
+    DistilledHead,
+    DistilledPool,
+    FeedForward,
+    Head,
+    ImageEmbedding,
+    MeanPool,
+    Stack,
+    Sublayer,
+    kernels,
+    norms,
+    positions,
+    stems,
+)
+from vitrail.data.normalise import Normalise
+from vitrail.errors import InputError
+from vitrail.families.model import Adapted, Model, State, families
+from vitrail.families.vit.adapt import adapt
+from vitrail.families.vit.config import ViTConfig
+
+COMPUTED = 2**28  # bytes that positions may take which no tensor holds
+
+
+@families.add("vit")
+class ViT(Model):
+    """z0 = embed(image); z' = MSA(LN(z)) + z; z = MLP(LN(z')) + z'; y = head(pool(LN(z_L))) (ViT, eqs. 1-4)."""
+
+    Config = ViTConfig
+    config: ViTConfig
+
+    def __init__(self, config: ViTConfig) -> None:
+        super().__init__()
+        self.config = config
+        heads = max(heads for heads, _ in config.layers)
+        self.embed = ImageEmbedding(
+            stems[config.stem](config.patch, config.channels, config.width),
+            positions[config.position](config.grid, config.width, heads, prefix=config.prefix),
+            registers=config.registers,
+            tokens=config.tokens,
+            dropout=config.dropout,
+        )
+        self.encoder = encoder(config)
+        self.norm = norms[config.norm](config.width, config.eps) if config.order == "pre" else nn.Identity()
+        self.pool, self.head = _answer(config)
+
+    def forward(self, image: Tensor, *, shortest: bool = False, apart: bool = False) -> Tensor:
+        """(b c H W) -> logits (b classes).
+
+        The shortest way gives the same to rounding, and sooner: the last block is computed for the class token alone.
+        So run training and prediction; the default computes every token, for whoever looks inside. There is nothing to
+        leave out with a mean over the patches, nor with batch norm, which looks at all tokens of the batch.
+
+        Apart, what each answering token says, (b a classes): class and distillation token, each with a teacher.
+        """
+        x = self._pooled(self.stream(image, self._answering(shortest=shortest)))
+        if not apart:
+            return self.head(x)
+        return self.head.apart(x) if isinstance(self.head, DistilledHead) else self.head(x)[:, None]
+
+    def answer(self, stream: Tensor) -> Tensor:
+        """The residual stream (b n w) -> logits (b classes)."""
+        return self.head(self._pooled(stream))
+
+    def pooled(self, image: Tensor) -> Tensor:
+        """(b c H W) -> (b w): what the head is given, a picture as one vector."""
+        pooled = self._pooled(self.stream(image, self._answering(shortest=True)))
+        return pooled.mean(1) if self.config.pool == "distilled" else pooled
+
+    def features(self, image: Tensor, rows: slice | None = None) -> Tensor:
+        """(b c H W) -> all tokens after the last layer and norm (b n w): class, registers, patches row by row.
+
+        Or some rows of them, for which the last block does only what they need.
+        """
+        x = self.stream(image, rows)
+        return x if self.config.norm_last else self.norm(x)
+
+    def stream(self, image: Tensor, rows: slice | None = None) -> Tensor:
+        """(b c H W) -> the residual stream after the last block (b n w), or some rows of it."""
+        x, mask = self.embed(image), self.embed.mask(image)
+        return self.encoder(x, mask) if rows is None else self.encoder.rows(x, rows, mask)
+
+    def _answering(self, *, shortest: bool) -> slice | None:
+        """The rows that the answer is made of, if they are few and enough for the last norm."""
+        few = shortest and self.config.prefix and not getattr(self.norm, "across_tokens", False)
+        return slice(0, self.config.prefix) if few else None
+
+    def _pooled(self, x: Tensor) -> Tensor:
+        return self.norm(self.pool(x)) if self.config.norm_last else self.pool(self.norm(x))
+
+    @property
+    def blocks(self) -> list[Block]:
+        return list(self.encoder)
+
+    def example(self) -> Tensor:
+        like = next(self.parameters())
+        return torch.zeros(1, self.config.channels, *self.config.size, device=like.device, dtype=like.dtype)
+
+    def summary(self) -> str:
+        c = self.config
+        heads = f"{c.heads} heads" if isinstance(c.heads, int) else f"heads {' '.join(map(str, c.heads))}"
+        channels = f"{c.channels} channel{'s' * (c.channels > 1)}"
+        size = f"{c.size[0]} x {c.size[1]} pixels, {channels}, patches of {c.patch}"
+        return f"{size}, width {c.width}, depth {c.depth}, {heads}"
+
+    @classmethod
+    def adapt(
+        cls, config: ViTConfig, state: State, normalise: Normalise | None = None, *, head: str = "keep", **changes: Any
+    ) -> Adapted:
+        return adapt(config, state, normalise, head=head, **changes)
+
+    @classmethod
+    def check(cls, config: ViTConfig) -> None:
+        computed = config.position in ("sincos2d", "sinusoidal")
+        if computed and 4 * config.patches * config.width > COMPUTED:
+            raise InputError(f"pictures of {config.patches:,} patches are beyond all bounds")
+
+
+def _answer(config: ViTConfig) -> tuple[nn.Module, nn.Module]:
+    """The pooling, and the head."""
+    if config.pool == "distilled":
+        return DistilledPool(), DistilledHead(config.width, config.classes)
+    pool = ClassPool() if config.pool == "class" else MeanPool(config.registers)
+    return pool, Head(config.width, config.classes, config.prelogits)
+
+
+def encoder(config: ViTConfig) -> Stack:
+    """The blocks, with drop path rising from 0 to its value over the depth."""
+
+    def sublayer(f: nn.Module, drop_path: float) -> Sublayer:
+        return Sublayer(
+            f,
+            norms[config.norm](config.width, config.eps),
+            config.width,
+            order=config.order,
+            layer_scale=config.layer_scale,
+            dropout=config.dropout,
+            drop_path=drop_path,
+        )
+
+    def attention(heads: int) -> Attention:
+        kernel = kernels.make(config.kernel)
+        return Attention(config.width, heads, kernel, head=config.head, rank=config.rank, bias=config.bias)
+
+    def feed_forward(hidden: int) -> FeedForward:
+        return FeedForward(config.width, hidden, config.activation, config.dropout)
+
+    def block(heads: int, hidden: int, drop_path: float) -> Block:
+        return Block(
+            sublayer(attention(heads), drop_path) if heads else None,
+            sublayer(feed_forward(hidden), drop_path) if hidden else None,
+        )
+
+    rates = [
+        config.drop_path * (layer + 1 == config.depth or layer / (config.depth - 1)) for layer in range(config.depth)
+    ]
+    blocks = (block(*layer, rate) for layer, rate in zip(config.layers, rates, strict=True))
+    return Stack(blocks, drop=config.layer_drop)

@@ -1,0 +1,258 @@
+"""The run directory: this module alone reads and writes one.
+
+config.json  model.safetensors  labels.json     the model, and what it is used with: weights.save writes them
+recipe.json                                     what the run is: its recipe, its command, what was chosen and why
+data.json                                       what the task found, what it set aside, and what it held out
+metrics.jsonl                                   a line for each step and each measurement
+scores.json                                     all numbers of the last measurement
+checkpoints/  history/  tensorboard/            to go on from; models kept along the way; if asked for
+report.html                                     what report.write_report made of all that
+"""
+
+import platform
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from functools import cached_property
+from hashlib import blake2b
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from vitrail.distributed import World
+from vitrail.errors import InputError
+from vitrail.families import Model
+from vitrail.files import Pathlike, make_folder, read_json, write_json
+from vitrail.progress import Progress, silent
+from vitrail.recipe import Recipe
+from vitrail.tasks import parse_recipe
+from vitrail.tasks.pictures.predictor import Answer, Predictor, inputs_of
+from vitrail.tasks.registry import tasks
+from vitrail.tasks.task import EvaluationSet, Measurement, Task
+from vitrail.training import Result
+from vitrail.training.checkpoint import Checkpoints, Lock
+from vitrail.training.log import Log, read_metrics
+from vitrail.weights import Weights, read, save
+
+HISTORY = "history"
+FREE = {("train", name) for name in ("checkpoint", "keep", "tensorboard")}  # they change nothing in what is learned
+PACKAGES = ("vitrail", "torch", "numpy", "kornia", "pillow", "scikit-learn")
+
+
+class Run:
+    """A run directory; or weights from elsewhere, which can be used like one, and say less about themselves."""
+
+    def __init__(self, path: Pathlike) -> None:
+        self.name = str(path)
+        self.path = Path(path)
+
+    # What is in it.
+
+    @cached_property
+    def begun(self) -> dict[str, Any]:
+        """What the run was when it began; empty of what is no run."""
+        return self._table("recipe.json")
+
+    @cached_property
+    def data(self) -> dict[str, Any]:
+        """What its task said of the data."""
+        return self._table("data.json")
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What its model is."""
+        return self._table("config.json")
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """What it came to."""
+        return self.about.get("result", {})
+
+    @cached_property
+    def recipe(self) -> Recipe | None:
+        """What was trained, with nothing left out; None of weights that are no run's."""
+        table = self.origin.begun.get("recipe")
+        if table is not None and not isinstance(table, dict):
+            raise InputError(f"{str(self.path / 'recipe.json')!r} does not describe a run; name the data.")
+        return None if table is None else parse_recipe(table)
+
+    @property
+    def task(self) -> type[Task]:
+        """The task that the model is for; weights from elsewhere label pictures."""
+        return tasks[self.about.get("task", "pictures")]
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """Its steps and measurements, a line each."""
+        return read_metrics(self.path / "metrics.jsonl")
+
+    @property
+    def history(self) -> "dict[int, Run]":
+        """The models that were kept along the way, by the step they were kept at."""
+        folder = self.path / HISTORY
+        kept = sorted(path for path in folder.glob("*") if path.name.isdigit()) if folder.is_dir() else []
+        return {int(path.name): Run(path) for path in kept}
+
+    @property
+    def origin(self) -> "Run":
+        """The run that a model kept along the way is of; else the run itself."""
+        folder = self.path.resolve()
+        return Run(folder.parent.parent) if folder.parent.name == HISTORY else self
+
+    def weights(self, **options: Any) -> Weights:
+        """Its tensors, with all that is known about them; options as of ``vt.load``."""
+        return read(self.name, **options)
+
+    def _table(self, name: str) -> dict[str, Any]:
+        path = self.path / name
+        table = read_json(path) if path.is_file() else {}
+        if not isinstance(table, dict):
+            raise InputError(f"{str(path)!r} is not a table of fields; take it from the run again.")
+        return table
+
+    # What it is for.
+
+    def evaluation_set(
+        self, data: str | None = None, progress: Progress = silent, *, weights: Weights | None = None
+    ) -> EvaluationSet:
+        """What the model is measured on: data that is named, or the part that the run held out, which alone is read."""
+        weights = weights or self.weights()
+        return self.task.evaluation_set(self.recipe, weights, data, self.origin.data, progress)
+
+    def evaluate(self, data: str | None = None, progress: Progress = silent) -> Measurement:
+        """Measure the model."""
+        weights = self.weights()
+        return self.evaluation_set(data, progress, weights=weights).measure(weights.model().float())
+
+    def predictor(self, **options: Any) -> Predictor:
+        """The model with everything around it, from files to answers."""
+        return Predictor.of(self.name, **options)
+
+    def predict(self, pictures: Iterable[Pathlike] | Pathlike, top: int = 5) -> list[Answer]:
+        """What is in pictures: an answer for each file, those of folders one by one."""
+        given = [pictures] if isinstance(pictures, Pathlike) else list(pictures)
+        return list(self.predictor().answers(inputs_of(map(str, given)), top))
+
+    # How it is made.
+
+    @property
+    def checkpoints(self) -> Checkpoints:
+        """What it goes on from."""
+        return Checkpoints(self.path / "checkpoints")
+
+    def log(self, step: int, *, on: bool = True, board: bool = False) -> Log:
+        """Where its steps are written, those after a step being left out."""
+        return Log(self.path / "metrics.jsonl", step, on=on, board=self.path / "tensorboard" if board else None)
+
+    def keep(self, step: int, model: Model, task: Task) -> None:
+        """Keep the model as it is now, as a run directory of its own."""
+        self._save(make_folder(self.path / HISTORY) / f"{step:08}", model, task)
+
+    def finish(self, model: Model, task: Task, result: Result) -> None:
+        """Write the model, what it is used with and what it is worth."""
+        if result.measurement.scores is not None:
+            write_json(self.path / "scores.json", asdict(result.measurement.scores))
+        self._save(self.path, model, task, result=result.line())
+
+    def _save(self, folder: Path, model: Model, task: Task, **about: Any) -> None:
+        make_folder(folder)
+        save(model, folder, **task.keep(folder), task=task.recipe.task, **about)
+
+    def check_free(self, *, resume: bool) -> None:
+        """A folder that holds something is not written to, but to go on with the run that is in it."""
+        out = self.path
+        if out.exists() and not out.is_dir():
+            raise InputError(f"{str(out)!r} is a file, and is left alone; choose another --out.")
+        begun = (out / "recipe.json").is_file()
+        there = out.is_dir() and any(not _before(path) for path in out.iterdir())
+        if there and not begun:
+            raise InputError(f"{str(out)!r} is there already, and is left alone; choose another --out, or remove it.")
+        if there and not resume:
+            raise InputError(
+                f"{str(out)!r} holds a run already, and is left alone; go on with it by adding --resume, "
+                f"or choose another --out."
+            )
+
+    @contextmanager
+    def held(self, task: Task, world: World, *, resume: bool, command: str) -> Iterator[None]:
+        """Hold the run directory for this training alone, with what the run is written into it."""
+        if not world.first:
+            yield
+            return
+        make_folder(self.path)
+        lock = Lock(self.path)
+        try:
+            self.check_free(resume=resume)
+            for stray in self.path.glob(".*.part"):  # of a process that was killed
+                stray.unlink(missing_ok=True)
+            now = _description(task, world, command)
+            if (self.path / "recipe.json").is_file():
+                _check_same(read_json(self.path / "recipe.json"), now, self.path)
+            else:
+                write_json(self.path / "data.json", task.record())
+                write_json(self.path / "recipe.json", now)
+            yield
+        finally:
+            lock.release()
+
+
+def _before(path: Path) -> bool:
+    """Whether a file is one that a process killed before the run began may leave: recipe.json is written last."""
+    return path.name in (".lock", "data.json") or (path.name.startswith(".") and path.suffix == ".part")
+
+
+def _description(task: Task, world: World, command: str) -> dict[str, Any]:
+    return {
+        "command": command,
+        "recipe": task.recipe.model_dump(mode="json"),
+        "chosen": [asdict(choice) for choice in task.choices],
+        "processes": world.size,
+        "data": task.fingerprint(),
+        "weights": _digest(task.weights),
+        "versions": {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}},
+    }
+
+
+def _digest(weights: Weights | None) -> str | None:
+    """What tells the weights that a run began with from others."""
+    if weights is None:
+        return None
+    digest = blake2b(digest_size=16)
+    for _, tensor in sorted(weights.state.items()):
+        digest.update(tensor.contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _check_same(before: Any, now: dict[str, Any], out: Path) -> None:
+    """A run goes on only as what it began as."""
+    if not isinstance(before, dict) or not {"recipe", "data", "processes"} <= before.keys():
+        raise InputError(f"{str(out / 'recipe.json')!r} does not describe a run; choose another --out.")
+    _check_fields(before, now, out, ("task", "data"))
+    for what, name in (("data", "data"), ("weights", "weights")):
+        if before.get(name) != now[name]:
+            raise InputError(
+                f"the {what} are not those that the run in {str(out)!r} began with; "
+                f"bring them back, or choose another --out."
+            )
+    others = [name for name in now["recipe"] if name not in ("about", "command", "reached", "task", "data")]
+    _check_fields(before, now, out, others)
+    if before["processes"] != now["processes"]:
+        raise InputError(
+            f"the run in {str(out)!r} was begun with {before['processes']} processes, and is now asked for with "
+            f"{now['processes']}; give the same --processes."
+        )
+
+
+def _check_fields(before: dict[str, Any], now: dict[str, Any], out: Path, sections: Iterable[str]) -> None:
+    for section in sections:
+        old, new = before["recipe"].get(section, {}), now["recipe"].get(section, {})
+        if not isinstance(new, dict):
+            old, new = {"": old}, {"": new}
+        for name in sorted(old.keys() | new.keys()):
+            if old.get(name) != new.get(name) and (section, name) not in FREE:
+                field = f"{section}.{name}".rstrip(".")
+                raise InputError(
+                    f"the run in {str(out)!r} was begun with {field}={old.get(name)!r}, and is now asked for "
+                    f"with {new.get(name)!r}; give the same command, or choose another --out."
+                )

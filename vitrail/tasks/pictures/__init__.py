@@ -1,0 +1,1 @@
+"""Labelling pictures: which class each belongs to."""

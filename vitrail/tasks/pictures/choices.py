@@ -1,0 +1,136 @@
+"""What a recipe leaves out, chosen from the pictures: shown before the training, and any of it can be set."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from vitrail.tasks.pictures.recipe import PictureRecipe
+from vitrail.tasks.task import Choice
+from vitrail.weights import Weights
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of the pictures before they are decoded."""
+
+    pictures: int  # to train on
+    classes: int
+    size: tuple[int, int]  # down and across, of the middle one
+    grey: bool
+    tests: int = 0  # pictures to test on
+    weights: Weights | None = None  # to start from
+
+
+SMALL, MEDIUM = 3_000, 30_000  # pictures
+FEW = 10  # pictures of a class
+WIDE = 192  # the width from which weights are taken to have learned enough to serve as they are
+TINY = 40  # pixels
+
+
+def choose(recipe: PictureRecipe, facts: Facts) -> tuple[PictureRecipe, list[Choice]]:
+    """The recipe with nothing left out, and what was chosen for it."""
+    sections = recipe.model_dump()
+    chosen = []
+    for choice in _choices(recipe, facts):
+        section, field = choice.field.split(".")
+        given = recipe.model if section == "model" else getattr(recipe, section).model_fields_set
+        if field not in given:
+            sections[section][field] = choice.value
+            chosen.append(choice)
+    return PictureRecipe(**sections), chosen
+
+
+def _choices(recipe: PictureRecipe, facts: Facts) -> list[Choice]:
+    if facts.weights is not None:
+        return _tuning(recipe, facts, facts.weights)
+    m, side = facts.pictures, min(facts.size)
+    shape = [] if recipe.model.get("name", "vit") != "vit" else _shape(recipe.model, facts)
+    few = f"{m:,} pictures to train on"
+    enough = max(15, min(150, round(300_000 / m)))
+    with_muon = recipe.optim.name == "muon" or "name" not in recipe.optim.model_fields_set
+    epochs = recipe.train.epochs if "epochs" in recipe.train.model_fields_set else enough
+    return [
+        *shape,
+        Choice("optim.name", "muon", "it learns in fewer steps than AdamW alone"),
+        *([Choice("optim.lr", 2e-3, "of AdamW, beside Muon")] if with_muon else []),
+        Choice("train.epochs", enough, f"{few}: about 300,000 in all, within 15 to 150"),
+        Choice("train.batch", 64 if m < 10 * SMALL else 128, few),
+        _evaluate(epochs, facts),
+        Choice("train.smoothing", 0.1, "a model trained from scratch grows too sure of itself"),
+        Choice("train.ema", 0.99 if m < SMALL else 0.999, few),
+        Choice("augment.flip", 0.0 if facts.grey else 0.5, _flip(facts)),
+        Choice("augment.shift", 0.1 if side > 12 else 0.0, f"pictures of {side} pixels"),  # noqa: PLR2004
+        Choice("augment.zoom", 0.1 if m < MEDIUM else 0.0, few),
+        Choice("augment.mixup", 0.5 if m < MEDIUM else 0.0, f"{few}: mixtures teach more than they are"),
+        Choice("augment.cutmix", 0.5 if m < MEDIUM else 0.0, f"{few}: mixtures teach more than they are"),
+    ]
+
+
+def _tuning(recipe: PictureRecipe, facts: Facts, weights: Weights) -> list[Choice]:
+    """For weights that know much already: fewer epochs, and the first layers change little."""
+    m, each = facts.pictures, facts.pictures / max(1, facts.classes)
+    few, config = f"{m:,} pictures to train on", weights.config
+    enough = max(5, min(150, round(60_000 / m)))
+    epochs = recipe.train.epochs if "epochs" in recipe.train.model_fields_set else enough
+    freeze = each <= FEW and config.width >= WIDE
+    side = config.size[0] if config.size[0] == config.size[1] else config.size
+    made_for = f"the weights were made for {config.size[0]} x {config.size[1]} pixels"
+    about = f"about {each:.0f} of a class, width {config.width}"
+    start = [
+        Choice("model.image", side, made_for),
+        Choice(
+            "weights.freeze", freeze, f"{few}, {about}: {'the head alone learns' if freeze else 'all layers learn'}"
+        ),
+    ]
+    if recipe.weights.freeze if "freeze" in recipe.weights.model_fields_set else freeze:
+        return start
+    muon = recipe.optim.name == "muon" and "name" in recipe.optim.model_fields_set
+    return [
+        *start,
+        Choice("optim.name", "adamw", "as weights from elsewhere were trained"),
+        Choice("optim.lr", 1e-3 if config.width < 2 * 192 else 5e-4, f"width {config.width}"),
+        *([] if muon else [Choice("optim.layer_decay", 0.75, "the first layers need to change least")]),
+        Choice("train.epochs", enough, f"{few}: about 60,000 in all, within 5 to 150"),
+        Choice("train.batch", 32 if m < SMALL else 64, few),
+        _evaluate(epochs, facts),
+        Choice("train.smoothing", 0.1, "few pictures make a model too sure of itself"),
+        Choice("train.ema", 0.99 if m < SMALL else 0.999, few),
+        Choice("augment.flip", 0.0 if facts.grey else 0.5, _flip(facts)),
+        Choice("augment.shift", 0.1, "pictures of one thing, a little moved"),
+    ]
+
+
+def _evaluate(epochs: int, facts: Facts) -> Choice:
+    """So seldom that it takes a third of the training's time at most: a picture's test is a third of its training."""
+    rounds = max(1, round(epochs / 40), round(facts.tests / facts.pictures))
+    return Choice("train.evaluate", rounds, f"{epochs} epochs, {facts.tests:,} pictures to test on")
+
+
+def _flip(facts: Facts) -> str:
+    if facts.grey:
+        return "grey pictures, which may be of writing"
+    return "colour pictures, where left and right seldom matter"
+
+
+def _shape(given: dict[str, Any], facts: Facts) -> list[Choice]:
+    """The shape of a ViT, around the fields that are given."""
+    m, side = facts.pictures, min(facts.size)
+    small, few = f"pictures of {facts.size[0]} x {facts.size[1]} pixels", f"{m:,} pictures to train on"
+    image = given.get("image", side if side <= TINY else 64)
+    side = min(image) if isinstance(image, list | tuple) else image
+    patch = given.get("patch", 2 if side <= 12 else 4 if side <= TINY else 8 if side <= 2 * 64 else 16)  # noqa: PLR2004
+    width, depth = (64, 4) if m < SMALL else (96, 6) if m < MEDIUM else (128, 6)
+    width = given.get("width", width)
+    heads = next((heads for heads in range(max(1, width // 32), 0, -1) if width % heads == 0), 1)
+    convolutions = patch > 2 and patch & (patch - 1) == 0  # noqa: PLR2004
+    return [
+        Choice("model.name", "vit", "the family"),
+        Choice("model.image", max(patch, side // patch * patch), small),
+        Choice("model.patch", patch, small),
+        Choice("model.channels", 1 if facts.grey else 3, "grey" if facts.grey else "colour"),
+        Choice("model.stem", "early" if convolutions else "patch", f"patches of {patch}"),
+        Choice("model.width", width, few),
+        Choice("model.depth", depth, few),
+        Choice("model.heads", heads, f"width {width}"),
+        Choice("model.hidden", 2 * width, f"width {width}"),
+        Choice("model.drop_path", 0.1 if given.get("depth", depth) > 4 else 0.0, few),  # noqa: PLR2004
+    ]

@@ -1,0 +1,74 @@
+"""Pictures as they are learned from and measured on."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vitrail.data import Aside, Batch, Examples, Normalise, Pictures, Rows, unit
+from vitrail.distributed import ALONE, World
+from vitrail.families import Model
+from vitrail.tasks.pictures.scores import scores
+from vitrail.tasks.task import EvaluationSet, Measurement
+
+Augmentation = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]  # of pictures (b c H W), and of labels
+
+
+@dataclass(eq=False)
+class TrainingPictures(Examples):
+    """Pictures (b c H W) changed at random, and labels (b), or probabilities of classes (b classes)."""
+
+    pictures: Pictures
+    augment: Augmentation
+    normalise: Normalise
+
+    def __len__(self) -> int:
+        return len(self.pictures)
+
+    def batch(self, rows: Rows, device: torch.device) -> tuple[Tensor, Tensor, int]:
+        index = torch.from_numpy(rows)
+        images = unit(self.pictures.store[self.pictures.rows[index]].to(device))
+        images, labels = self.augment(images, self.pictures.labels[index].to(device))
+        return self.normalise(images), labels, len(rows)
+
+
+@dataclass(eq=False)
+class TestPictures(EvaluationSet):
+    """Pictures with labels, as they are."""
+
+    __test__ = False  # no tests for pytest to collect
+
+    pictures: Pictures
+    normalise: Normalise
+    aside: list[Aside] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.pictures)
+
+    def measure(self, model: Model, world: World = ALONE) -> Measurement:
+        logits = answers(model, self.pictures, self.normalise, world)
+        found = scores(logits, self.pictures.labels, self.pictures.names)
+        summary = {"accuracy": found.accuracy, "correct": found.correct, "tested": found.tested}
+        return Measurement({"accuracy": found.accuracy, "loss": found.loss}, summary, found, logits)
+
+
+@torch.no_grad()
+def answers(
+    model: nn.Module, pictures: Pictures, normalise: Normalise, world: World = ALONE, size: int = 256
+) -> Tensor:
+    """The logits (m classes) for every picture once; each process computes a part, and all get the whole."""
+    model.eval()
+    mine = pictures.rows[world.rank :: world.size]
+    parts = []
+    for rows in mine.split(size) if len(mine) else ():
+        images = normalise(unit(pictures.store[rows].to(world.device)))
+        parts.append(model(images, shortest=True).float().cpu())
+    whole = world.gathered(torch.cat(parts) if parts else torch.zeros(0), len(pictures))
+    return whole[:, : len(pictures.names)]  # a model may have room for more classes
+
+
+def classify(model: nn.Module, batch: Batch, smoothing: float = 0.0) -> Tensor:
+    """-sum_c t_c log softmax(model(x))_c, t = 1 - s at the class plus s / C everywhere (Szegedy et al. 2016)."""
+    return F.cross_entropy(model(batch.inputs, shortest=True), batch.targets, label_smoothing=smoothing)

@@ -1,0 +1,61 @@
+"""The recipe of labelling pictures."""
+
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field, NonNegativeFloat, PositiveFloat
+
+from vitrail.config import Config, Rate
+from vitrail.recipe import Recipe, Seed, recipes
+
+Fraction = Annotated[float, Field(gt=0, lt=1)]
+Probability = Annotated[float, Field(ge=0, le=1)]
+
+
+class Data(Config):
+    """Which pictures, and which of them are set aside to test on."""
+
+    source: str = "pictures"  # or the name of a set that is known, such as digits
+    path: str | None = None  # of the pictures: a folder, or a CSV of path and label
+    test: Fraction = 0.2  # of the pictures, where they do not come in two parts
+    seed: Seed = 0  # of the split, apart from the run's own, so that every run is tested on the same pictures
+    bad: Rate = 0.1  # the fraction of files that cannot be read which stops the run
+    memory: PositiveFloat = 2.0  # gigabytes of decoded pictures kept in memory; more are kept in a file
+
+
+class Augment(Config):
+    """How the pictures are changed at random before each step."""
+
+    flip: Probability = 0.0  # of left and right exchanged
+    shift: Rate = 0.0  # largest shift, as a fraction of the side
+    rotate: NonNegativeFloat = 0.0  # largest turn, in degrees
+    zoom: Rate = 0.0  # largest change of scale
+    crop: Rate = 0.0  # largest fraction of the area that a random crop leaves out
+    colour: Rate = 0.0  # largest change of brightness, contrast and saturation
+    erase: Probability = 0.0  # of a box made black
+    mixup: Probability = 0.0  # that a micro-batch's pictures are mixed in pairs (Zhang et al. 2018)
+    cutmix: Probability = 0.0  # that they get a box of another picture (Yun et al. 2019); of both, one is drawn
+
+
+@recipes.add("pictures")
+class PictureRecipe(Recipe):
+    """Which pictures, how they are changed, and the model that learns to label them."""
+
+    sections: ClassVar[tuple[str, ...]] = ("data", "weights", "model", "augment", "optim", "train")
+
+    data: Data = Data()
+    augment: Augment = Augment()
+
+    @classmethod
+    def from_path(cls, path: str) -> dict[str, Any] | None:
+        if Path(path).is_dir() or Path(path).suffix.lower() in (".csv", ".tsv"):
+            return {"data": {"path": path}}
+        return None
+
+    def absolute(self) -> "PictureRecipe":
+        data, weights = self.data, self.weights
+        if data.path is not None:
+            data = data.model_copy(update={"path": str(Path(data.path).absolute())})
+        if weights.path is not None and Path(weights.path).exists():
+            weights = weights.model_copy(update={"path": str(Path(weights.path).absolute())})
+        return self.model_copy(update={"data": data, "weights": weights})

@@ -1,0 +1,76 @@
+"""What answers to labelled pictures are worth."""
+
+from dataclasses import dataclass
+
+import torch.nn.functional as F
+from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
+from torch import Tensor
+
+from vitrail.tasks.sections import Bin
+
+BINS = 15
+
+
+@dataclass(frozen=True)
+class Class:
+    """One class: how many pictures, the fraction of its answers that are right (precision), and of its
+    pictures that are answered so (recall).
+    """
+
+    name: str
+    pictures: int
+    precision: float
+    recall: float
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What answers are worth: fractions of the pictures, the mean loss, and the error of calibration."""
+
+    accuracy: float
+    correct: int
+    tested: int
+    top5: float
+    loss: float
+    calibration: float  # sum over bins of (fraction of the pictures) |accuracy - confidence| (Guo et al. 2017, eq. 3)
+    classes: list[Class]
+    bins: list[Bin]
+    confusion: list[list[int]]  # rows: the class of the picture; columns: the answer
+
+
+def scores(logits: Tensor, labels: Tensor, names: tuple[str, ...]) -> Scores:
+    """What logits (m classes) are worth, given the labels (m)."""
+    probabilities = logits.double().softmax(1)
+    confidence, answer = probabilities.max(1)
+    right = answer == labels
+    top = probabilities.topk(min(5, probabilities.shape[1]), dim=1).indices
+    number = list(range(len(names)))
+    precision, recall, _, support = precision_recall_fscore_support(
+        labels.numpy(), answer.numpy(), labels=number, zero_division=0.0
+    )
+    bins = _bins(confidence, right)
+    return Scores(
+        accuracy=right.double().mean().item(),
+        correct=int(right.sum()),
+        tested=len(labels),
+        top5=(top == labels[:, None]).any(1).double().mean().item(),
+        loss=F.cross_entropy(logits.double(), labels).item(),
+        calibration=sum(b.count * abs(b.accuracy - b.confidence) for b in bins) / len(labels),
+        classes=[
+            Class(name, int(count), float(p), float(r))
+            for name, count, p, r in zip(names, support, precision, recall, strict=True)
+        ],
+        bins=bins,
+        confusion=confusion_matrix(labels.numpy(), answer.numpy(), labels=number).tolist(),
+    )
+
+
+def _bins(confidence: Tensor, right: Tensor) -> list[Bin]:
+    number = (confidence * BINS).ceil().long().sub(1).clamp(0, BINS - 1)
+    bins = []
+    for wanted in range(BINS):
+        chosen = number == wanted
+        if chosen.any():
+            parts = (confidence[chosen].mean().item(), right[chosen].double().mean().item())
+            bins.append(Bin(int(chosen.sum()), *parts))
+    return bins

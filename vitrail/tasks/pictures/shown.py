@@ -1,0 +1,148 @@
+"""What is said of labelled pictures: before a training, and in its report."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from vitrail.data import Aside, Parts, Pictures
+from vitrail.tasks.pictures.scores import Scores
+from vitrail.tasks.sections import Card, Confusion, Figure, Gallery, Reliability, Section, Table
+
+NAMED = 10  # classes, or files set aside, that are named one by one
+MISTAKES = 24
+SQUARES = 30  # classes beyond which the confusion matrix is a list of its largest cells
+PAIRS = 12
+TOP = 5
+
+
+def plan(parts: Parts) -> list[tuple[str, str]]:
+    """What was found, and what of it is not used."""
+    counts = parts.train.labels.bincount(minlength=len(parts.train.names)).tolist()
+    by_size = sorted(zip(counts, parts.train.names, strict=True), reverse=True)
+    largest = ", ".join(f"{name} {count:,}" for count, name in by_size[:NAMED]) + ", ..." * (len(by_size) > NAMED)
+    sizes = [f"{height} x {width}" for height, width in parts.sizes]
+    size = sizes[0] if len(set(sizes)) == 1 else f"{sizes[0]} to {sizes[2]}, the middle one {sizes[1]}"
+    both = f"{len(parts.train):,} pictures to train on, {len(parts.test):,} to test on"
+    lines = [("data", f"{parts.layout}: {both}, of {size} pixels"), ("classes", f"{len(counts)}: {largest}")]
+    if by_size[0][0] > 3 * by_size[-1][0] > 0:
+        times = by_size[0][0] / by_size[-1][0]
+        unequal = f"{by_size[0][1]!r} has {times:.0f} times the pictures of {by_size[-1][1]!r}"
+        lines.append(("balance", f"{unequal}: look at the accuracy of each class"))
+    if parts.aside:
+        lines.append(("set aside", f"{len(parts.aside)}, all in data.json:"))
+        lines += _some([f"{one.what}: {one.why}" for one in parts.aside])
+    if leaks := parts.leaks:
+        both = f"{len(leaks)} of the pictures to test on are also trained on, so the accuracy will be too high:"
+        lines.append(("warning", both))
+        lines += _some([f"{one} is {other}" for one, other in leaks])
+    return lines + [
+        ("left", f"{folder} is not used; `vitrail evaluate RUN {folder}` measures on it") for folder in parts.left
+    ]
+
+
+def _some(items: Sequence[str]) -> list[tuple[str, str]]:
+    return [("", item) for item in items[:NAMED]] + [("", f"... and {len(items) - NAMED} more")] * (len(items) > NAMED)
+
+
+def cards(scores: Scores) -> list[Card]:
+    """The numbers that the report opens with."""
+    top = [Card(f"{scores.top5:.2%}", "right among the first five")] if len(scores.classes) > TOP else []
+    return [
+        Card(f"{scores.accuracy:.2%}", f"test accuracy: {scores.correct:,} of {scores.tested:,}"),
+        *top,
+        Card(f"{scores.loss:.3f}", "test loss"),
+        Card(f"{scores.calibration:.2%}", "calibration error"),
+    ]
+
+
+def sections(parts: Parts, scores: Scores, logits: Tensor) -> list[Section]:
+    """What the answers were, and which pictures were not used."""
+    return [
+        *_leaks(parts.leaks),
+        _confusion(scores, parts.test.names),
+        class_table(scores),
+        Reliability(
+            title="Calibration",
+            note="On the line, answers are as often right as they are confident. Larger circles hold more pictures.",
+            bins=scores.bins,
+            unit="pictures",
+        ),
+        Gallery(
+            title="The most confident mistakes",
+            wide=True,
+            figures=mistakes(parts.test, logits),
+            empty="There are none.",
+        ),
+        _aside(parts.aside),
+    ]
+
+
+def _leaks(leaks: Sequence[tuple[str, str]]) -> list[Section]:
+    if not leaks:
+        return []
+    return [
+        Table(
+            title=f"In both parts: {len(leaks):,}",
+            note="These pictures to test on are also trained on, so the accuracy is too high.",
+            wide=True,
+            warning=True,
+            columns=("to test on", "to train on"),
+            rows=leaks[:200],
+        )
+    ]
+
+
+def _confusion(scores: Scores, names: Sequence[str]) -> Section:
+    if len(names) <= SQUARES:
+        note = "Down: the class of the picture. Across: the answer."
+        return Confusion(title="Confusion", note=note, counts=scores.confusion, names=names)
+    table = torch.tensor(scores.confusion)
+    table.fill_diagonal_(0)
+    counts, cells = table.flatten().sort(descending=True, stable=True)
+    pairs = [
+        (names[cell // len(names)], names[cell % len(names)], f"{count:,}")
+        for count, cell in zip(counts[:PAIRS].tolist(), cells[:PAIRS].tolist(), strict=True)
+        if count
+    ]
+    note = "The classes most often taken for another."
+    return Table(title="Confusion", note=note, columns=("class", "taken for", ">times"), rows=pairs)
+
+
+def class_table(scores: Scores) -> Table:
+    """Each class by itself."""
+    rows = [(one.name, f"{one.pictures:,}", f"{one.precision:.2%}", f"{one.recall:.2%}") for one in scores.classes]
+    return Table(title="Each class", columns=("class", ">pictures", ">precision", ">recall"), rows=rows)
+
+
+def lines(scores: Scores) -> list[str]:
+    """All classes together."""
+    return [
+        f"accuracy     {scores.accuracy:.2%} ({scores.correct:,} of {scores.tested:,})",
+        f"top 5        {scores.top5:.2%}",
+        f"loss         {scores.loss:.4f}",
+        f"calibration  {scores.calibration:.2%} (expected error)",
+    ]
+
+
+def mistakes(test: Pictures, logits: Tensor, most: int = MISTAKES) -> list[Figure]:
+    """The wrong answers that were most confident."""
+    confidence, answer = logits.double().softmax(1).max(1)
+    wrong = (answer != test.labels).nonzero()[:, 0]
+    order = wrong[confidence[wrong].argsort(descending=True, stable=True)][:most]
+    return [
+        Figure(
+            pixels=test.store[test.rows[number]],
+            answer=test.names[int(answer[number])],
+            caption=f"{100 * confidence[number]:.0f} %, is {test.names[int(test.labels[number])]}",
+            source=test.files[number],
+        )
+        for number in order.tolist()
+    ]
+
+
+def _aside(aside: Sequence[Aside]) -> Section:
+    rows = [(one.what, one.why) for one in aside[:500]]
+    return Table(
+        title=f"Set aside: {len(aside):,}", wide=True, columns=("what", "why"), rows=rows, empty="Every file was used."
+    )

@@ -1,0 +1,303 @@
+"""Labelling pictures, as a task."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from vitrail.data import (
+    Aside,
+    Batch,
+    Normalise,
+    Parts,
+    Pictures,
+    collect,
+    find,
+    from_idx,
+    idx_parts,
+    labelled,
+    read_idx_part,
+    read_items,
+    sources,
+    survey,
+)
+from vitrail.errors import InputError
+from vitrail.families import Model, ViT, configure
+from vitrail.progress import Progress, silent
+from vitrail.tasks.pictures import shown
+from vitrail.tasks.pictures.augment import augmenter
+from vitrail.tasks.pictures.choices import Facts, choose
+from vitrail.tasks.pictures.examples import TestPictures, TrainingPictures, classify
+from vitrail.tasks.pictures.head import fit_head
+from vitrail.tasks.pictures.recipe import PictureRecipe
+from vitrail.tasks.sections import Card, Section, Table
+from vitrail.tasks.task import Measurement, Metric, Task, tasks
+from vitrail.weights import STATED, Weights, read
+
+
+@tasks.add("pictures")
+@dataclass(eq=False, kw_only=True)
+class PictureTask(Task):
+    """Which class a picture belongs to."""
+
+    metric = Metric("accuracy", percent=True)
+    unit = "pictures"
+
+    recipe: PictureRecipe
+    parts: Parts
+
+    @classmethod
+    def prepare(cls, recipe: PictureRecipe, progress: Progress = silent) -> "PictureTask":
+        """Find the pictures, choose what the recipe leaves out, then decode them at the model's size."""
+        data, weights = recipe.data, _weights(recipe)
+        path = Path(data.path) if data.path is not None else None
+        if data.source != "pictures":
+            return cls._decoded(recipe, sources[data.source](path, data.test, data.seed), weights)
+        if path is None:
+            raise InputError("the recipe names no pictures; give a folder with --data, or set data.source.")
+        if path.is_dir() and "train" in idx_parts(path):
+            return cls._decoded(recipe, from_idx(path, data.test, data.seed), weights)
+        files = survey(find(path), progress)
+        train = sum(item.part == "train" for item in files.items)
+        train = train or max(1, round((1 - data.test) * len(files.items)))
+        tests = len(files.items) - train
+        facts = Facts(train, len(files.names), files.sizes[1], files.grey, tests, weights)
+        filled, choices = choose(recipe, facts)
+        config = _config(filled, facts.classes, weights)
+        if config.channels not in (1, 3):
+            raise InputError(
+                f"model.channels={config.channels} is not what pictures have; choose 1 (grey) or 3 (colour)."
+            )
+        parts = collect(
+            files,
+            config.size,
+            config.channels,
+            test=data.test,
+            seed=data.seed,
+            limit=data.bad,
+            memory=data.memory,
+            progress=progress,
+        )
+        config = _config(filled, len(parts.train.names), weights)
+        return cls(recipe=filled, config=config, choices=choices, weights=weights, parts=parts).adapted()
+
+    @classmethod
+    def _decoded(cls, recipe: PictureRecipe, parts: Parts, weights: Weights | None) -> "PictureTask":
+        """Of pictures that come decoded."""
+        channels, *size = parts.train.store.shape[1:]
+        train, test = parts.train, parts.test
+        facts = Facts(len(train), len(train.names), (size[0], size[1]), channels == 1, len(test), weights)
+        filled, choices = choose(recipe, facts)
+        config = _config(filled, facts.classes, weights)
+        train, test = (part.fitted(config.size, config.channels) for part in (train, test))
+        parts = replace(parts, train=train, test=test)
+        return cls(recipe=filled, config=config, choices=choices, weights=weights, parts=parts).adapted()
+
+    def adapted(self) -> "PictureTask":
+        """With weights as these pictures need them: of their size, and with a head for their classes."""
+        if self.weights is None:
+            return self
+        start, names, weights = self.recipe.weights, self.parts.train.names, self.weights
+        if start.freeze and start.head == "keep":
+            raise InputError("weights.head='keep' leaves nothing to train with weights.freeze; leave one of them out.")
+        keep = start.head == "keep" or (start.head == "auto" and weights.labels == names and not start.freeze)
+        if start.head == "keep" and weights.config.classes != len(names):
+            raise InputError(
+                f"weights.head='keep' cannot be: {weights.path!r} has a head for {weights.config.classes} classes, and "
+                f"the pictures have {len(names)}."
+            )
+        prelogits = True if keep else (start.prelogits or 0)
+        head = "keep" if keep else "fresh"
+        adapted = weights.adapted(head=head, classes=len(names), prelogits=prelogits, **_changes(self.recipe))
+        return replace(self, weights=adapted, config=adapted.config)
+
+    @classmethod
+    def evaluation_set(
+        cls,
+        recipe: PictureRecipe | None,
+        weights: Weights,
+        data: str | None,
+        record: dict[str, Any],
+        progress: Progress = silent,
+    ) -> TestPictures:
+        normalise, names = normalisation(weights), class_names(weights)
+        if data is None or (recipe is not None and data == recipe.data.source):
+            pictures, aside = _own(recipe, weights, names, record, progress)
+        else:
+            pictures, aside = _given(data, weights, names, progress)
+        return TestPictures(pictures, normalise, aside)
+
+    @cached_property
+    def normalise(self) -> Normalise:
+        """As the weights want it, or by the training pictures' own mean and std."""
+        stated = None if self.weights is None else self.weights.normalise
+        return stated or self.parts.train.statistics()
+
+    @cached_property
+    def examples(self) -> TrainingPictures:
+        c = self.config
+        return TrainingPictures(
+            self.parts.train, augmenter(self.recipe.augment, c.size, c.channels, c.classes), self.normalise
+        )
+
+    @cached_property
+    def held_out(self) -> TestPictures:
+        return TestPictures(self.parts.test, self.normalise, self.parts.aside)
+
+    def objective(self, model: nn.Module, batch: Batch) -> Tensor:
+        return classify(model, batch, self.recipe.train.smoothing)
+
+    def fit_head(self, model: Model, progress: Progress = silent) -> None:
+        if not isinstance(model, ViT):
+            raise InputError(f"weights.freeze is for a ViT, and this is a {type(model).__name__}; leave it out.")
+        fit_head(model, self.parts.train, self.normalise, progress)
+
+    def keep(self, folder: Path) -> dict[str, Any]:  # noqa: ARG002
+        return {"labels": self.parts.train.names, "normalise": self.normalise}
+
+    def fingerprint(self) -> str:
+        pixels = blake2b(digest_size=16)
+        for part in (self.parts.train, self.parts.test):
+            for rows in part.rows.split(4096):
+                pixels.update(part.store[rows].numpy().tobytes())
+            pixels.update(part.labels.numpy().tobytes())
+        return pixels.hexdigest()
+
+    def record(self) -> dict[str, Any]:
+        parts = self.parts
+        record = {
+            "layout": parts.layout,
+            "files": parts.found,
+            "train": len(parts.train),
+            "test": len(parts.test),
+            "classes": {
+                name: [int((part.labels == number).sum()) for part in (parts.train, parts.test)]
+                for number, name in enumerate(parts.train.names)
+            },
+            "sizes": parts.sizes,
+            "left for later": parts.left,
+            "set aside": [asdict(one) for one in parts.aside],
+            "in both parts": parts.leaks,
+        }
+        if self.recipe.data.source == "pictures" and parts.from_files:
+            names = [parts.test.names[label] for label in parts.test.labels.tolist()]
+            record["test files"] = list(zip(parts.test.files, names, strict=True))
+        return record
+
+    def plan(self) -> list[tuple[str, str]]:
+        return shown.plan(self.parts)
+
+    def settings(self) -> list[tuple[str, str]]:
+        changes = [f"{name} {value:g}" for name, value in self.recipe.augment.model_dump().items() if value]
+        augment = [] if self.recipe.weights.freeze else [("augment", ", ".join(changes) or "nothing")]
+        return [*augment, ("normalise", str(self.normalise))]
+
+    def cards(self, measurement: Measurement) -> list[Card]:
+        return shown.cards(measurement.scores)
+
+    def sections(self, measurement: Measurement) -> list[Section]:
+        return shown.sections(self.parts, measurement.scores, measurement.outputs)
+
+    @classmethod
+    def score_tables(cls, measurement: Measurement) -> list[Table]:
+        return [shown.class_table(measurement.scores)]
+
+    @classmethod
+    def score_lines(cls, measurement: Measurement) -> list[str]:
+        return shown.lines(measurement.scores)
+
+    def headline(self, measurement: Measurement) -> str:
+        found = measurement.scores
+        return f"test accuracy {found.accuracy:.2%} ({found.correct:,} of {found.tested:,})"
+
+
+def class_names(weights: Weights) -> tuple[str, ...]:
+    """What the classes are called; their numbers, where nothing says."""
+    return weights.labels or tuple(map(str, range(weights.config.classes)))
+
+
+def normalisation(weights: Weights) -> Normalise:
+    """How pictures are normalised for weights; 0.5 for mean and std, where nothing says."""
+    channels = weights.config.channels
+    if weights.normalise is None:
+        return Normalise((0.5,) * channels, (0.5,) * channels)
+    if len(weights.normalise.mean) != channels:  # as it was said for colours, of a model of grey pictures
+        return weights.normalise.even(channels)
+    return weights.normalise
+
+
+def _own(
+    recipe: PictureRecipe | None, weights: Weights, names: Sequence[str], record: dict[str, Any], progress: Progress
+) -> tuple[Pictures, list[Aside]]:
+    """The pictures that a run was tested on."""
+    if recipe is None:
+        raise InputError(f"{weights.path!r} does not say what it was trained on; name the pictures.")
+    config, data = weights.config, recipe.data
+    if record.get("test files"):
+        return read_items(record["test files"], tuple(names), config.size, config.channels, progress)
+    path = None if data.path is None else Path(data.path)
+    if data.source == "pictures" and path is not None and not (path.is_dir() and "train" in idx_parts(path)):
+        raise InputError(f"{weights.path!r} has no list of the pictures it was tested on; name the pictures.")
+    if data.source == "pictures" and path is not None:
+        parts = from_idx(path, data.test, data.seed)
+    else:
+        parts = sources[data.source](path, data.test, data.seed)
+    if parts.test.names != tuple(names):
+        raise InputError(
+            f"the classes of the pictures are no longer those that {weights.path!r} learned; name the pictures."
+        )
+    return parts.test.fitted(config.size, config.channels), parts.aside
+
+
+def _given(data: str, weights: Weights, names: Sequence[str], progress: Progress) -> tuple[Pictures, list[Aside]]:
+    """Pictures that the user names, of the classes that the model has."""
+    config, path = weights.config, Path(data)
+    if data not in sources and not (path.is_dir() and idx_parts(path)):
+        return labelled(find(path), tuple(names), config.size, config.channels, progress)
+    pictures = sources[data](None, 0.2, 0).test if data in sources else read_idx_part(path)
+    known = pictures.among(names)
+    if not len(known):
+        raise InputError(f"{data!r} holds no class that the model knows: {', '.join(pictures.present().names)}.")
+    others = len(pictures) - len(known)
+    aside = [Aside(f"{others} pictures", "of classes that the model does not know")] if others else []
+    return known.fitted(config.size, config.channels), aside
+
+
+def _weights(recipe: PictureRecipe) -> Weights | None:
+    start = recipe.weights
+    if start.path is None:
+        if start.freeze:
+            raise InputError("weights.freeze trains the head of weights that are given; give some with --weights.")
+        return None
+    if "name" in recipe.model:
+        raise InputError(
+            f"the weights in {start.path!r} say what the model is; leave model.name={recipe.model['name']!r} out."
+        )
+    for name in ("classes", "prelogits"):
+        if name in recipe.model:
+            raise InputError(
+                f"model.{name}={recipe.model[name]!r} is for the head, which the classes decide; leave it out, "
+                f"or see weights.head and weights.prelogits."
+            )
+    stated = {name: recipe.model[name] for name in STATED if name in recipe.model}
+    image, channels = recipe.model.get("image"), recipe.model.get("channels")
+    return read(start.path, strict=start.strict, image=image, channels=channels, normalise=start.normalise, **stated)
+
+
+def _changes(recipe: PictureRecipe) -> dict[str, Any]:
+    """The fields of the model that the weights are adapted to."""
+    return {name: value for name, value in recipe.model.items() if name not in STATED}
+
+
+def _config(recipe: PictureRecipe, classes: int, weights: Weights | None) -> Any:
+    if weights is not None:  # whose head is seen to when the classes are known
+        return type(weights.config)(**{**weights.config.model_dump(), **_changes(recipe)})
+    fields = {"classes": classes, **recipe.model}
+    config: Any = configure(fields.pop("name"), **fields)
+    if config.classes < classes:
+        raise InputError(f"model.classes={fields['classes']} is too few for {classes} classes; leave it out.")
+    return config

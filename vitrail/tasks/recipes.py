@@ -1,0 +1,59 @@
+"""Recipes: what a training run is, as a TOML file that says which number it reached and with which command."""
+
+import os
+import tomllib
+from collections.abc import Iterable, Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from vitrail.config import override
+from vitrail.errors import InputError, unknown
+from vitrail.recipe import Recipe, recipes
+
+
+def built_in() -> dict[str, Path]:
+    """The recipes that come with the package, by name."""
+    folder = Path(str(files("vitrail"))) / "recipes"
+    return {file.stem: file for file in sorted(folder.glob("*.toml"))}
+
+
+def read_recipe(what: str, assignments: Iterable[str] = (), **fields: Mapping[str, Any]) -> Recipe:
+    """A built-in recipe, a TOML file, or data of a kind that a task knows, with some of its fields set."""
+    table = _table(what)
+    assignments = list(assignments)
+    weights = "path" in fields.get("weights", {}) or any(one.startswith("weights.path=") for one in assignments)
+    if weights and what in built_in():  # made for training from scratch
+        table = {section: value for section, value in table.items() if section not in ("model", "optim", "train")}
+    for section, changes in fields.items():
+        if not isinstance(table.setdefault(section, {}), dict):
+            raise InputError(
+                f"{section}={table[section]!r} in recipe {what!r} does not fit; it should be a table [{section}]."
+            )
+        if section == "model" and "name" in changes:  # another model, with none of this one's fields
+            table[section].clear()
+        table[section].update(changes)
+    return parse_recipe(override(table, assignments)).absolute()
+
+
+def parse_recipe(table: Mapping[str, Any]) -> Recipe:
+    """The recipe of the task that a table names."""
+    return recipes[table.get("task", "pictures")](**table)
+
+
+def _table(what: str) -> dict[str, Any]:
+    path = built_in().get(what) or Path(what)
+    if path.suffix != ".toml" or not path.is_file():
+        if path.suffix == ".toml":
+            raise InputError(f"recipe {what!r} is not there; check the path, or see `vitrail recipes`.")
+        for name, recipe in recipes.items():
+            fields = recipe.from_path(what)
+            if fields is not None:
+                return {"task": name, **fields}
+        if os.sep in what or path.exists():
+            raise InputError(f"{what!r} is not a folder, nor a recipe; give a folder of pictures, one folder a class.")
+        raise unknown("recipe", what, built_in())
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"recipe {what!r} is not valid TOML: {error}.") from None

@@ -1,0 +1,13 @@
+"""All tasks, each added by its module."""
+
+from vitrail.progress import Progress, silent
+from vitrail.recipe import Recipe
+from vitrail.tasks.pictures.task import PictureTask
+from vitrail.tasks.task import Task, tasks
+
+__all__ = ["PictureTask", "prepare", "tasks"]
+
+
+def prepare(recipe: Recipe, progress: Progress = silent) -> Task:
+    """The task of a recipe, on its data."""
+    return tasks[recipe.task].prepare(recipe, progress)

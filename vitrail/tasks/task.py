@@ -1,0 +1,160 @@
+"""What every task keeps to, so that trainer, run, report and command line know of no picture and no word."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from torch import Tensor, nn
+
+from vitrail.data.batches import Batch, Examples
+from vitrail.distributed import ALONE, World
+from vitrail.errors import InputError
+from vitrail.families import Model, families, family_of
+from vitrail.progress import Progress, silent
+from vitrail.registry import Registry
+from vitrail.tasks.sections import Card, Section, Table
+from vitrail.weights import Weights
+
+
+@dataclass(frozen=True)
+class Metric:
+    """The number that a model is judged by, and which way is better."""
+
+    name: str
+    higher: bool = True
+    percent: bool = False
+
+    def show(self, value: float) -> str:
+        """As people read it."""
+        return f"{value:.2%}" if self.percent else f"{value:.4f}"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A field that the recipe left out, its value, and why."""
+
+    field: str
+    value: Any
+    why: str
+
+
+@dataclass(frozen=True, eq=False)
+class Measurement:
+    """What a model is worth on some examples."""
+
+    values: dict[str, float]  # the metric's and others, by name: what is logged and drawn while a model is trained
+    summary: dict[str, Any]  # what a result says of it, such as how many examples there were
+    scores: Any = None  # all numbers, a dataclass
+    outputs: Any = None  # what the model said of each example
+
+
+class EvaluationSet(ABC):
+    """Examples that a model is measured on."""
+
+    aside: Sequence[Any] = ()  # what of it could not be used, with a reason each
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def measure(self, model: Model, world: World = ALONE) -> Measurement:
+        """What a model is worth on them; each process computes a part, and all get the whole."""
+
+
+@dataclass(eq=False, kw_only=True)
+class Task(ABC):
+    """A task on some data, ready to be learned: a recipe with nothing left out, examples, an objective, a measure."""
+
+    metric: ClassVar[Metric]
+    unit: ClassVar[str] = "examples"  # what the loss is an average over, in the plural
+
+    recipe: Any  # of the task's own type, with nothing left out
+    config: Any  # of the model
+    choices: list[Choice] = field(default_factory=list)  # what was chosen for the recipe, and why
+    weights: Weights | None = None  # to start from, as the configuration has them
+
+    @classmethod
+    @abstractmethod
+    def prepare(cls, recipe: Any, progress: Progress = silent) -> Self:
+        """Find the data, choose what the recipe leaves out, and have the examples at hand."""
+
+    @classmethod
+    @abstractmethod
+    def evaluation_set(
+        cls, recipe: Any, weights: Weights, data: str | None, record: dict[str, Any], progress: Progress = silent
+    ) -> EvaluationSet:
+        """What a model is measured on: data that is named, or the part that its run held out; no other is read.
+
+        The recipe is None of weights that are no run's; the record is what the run says of its data.
+        """
+
+    @property
+    @abstractmethod
+    def examples(self) -> Examples:
+        """What is learned from."""
+
+    @property
+    @abstractmethod
+    def held_out(self) -> EvaluationSet:
+        """What is measured on while the model is trained, and at its end."""
+
+    @abstractmethod
+    def objective(self, model: nn.Module, batch: Batch) -> Tensor:
+        """The loss, averaged over the batch's count."""
+
+    def model(self) -> Model:
+        """The model as it is before the first step."""
+        if self.weights is not None:
+            return self.weights.model().float()
+        return families[family_of(self.config)](self.config)
+
+    def fit_head(self, model: Model, progress: Progress = silent) -> None:  # noqa: ARG002
+        """Fit the head of a model whose other weights stay as they are (weights.freeze)."""
+        raise InputError(f"weights.freeze is not for the task {self.recipe.task!r}; leave it out.")
+
+    def keep(self, folder: Path) -> dict[str, Any]:  # noqa: ARG002
+        """Write what the model is used with, such as a tokenizer, and give what ``weights.save`` should say of it."""
+        return {}
+
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """What tells these examples from others, so that a run goes on with those that it began with."""
+
+    def record(self) -> dict[str, Any]:
+        """What a run keeps about its data: counts, and what was not used."""
+        return {"train": len(self.examples), "test": len(self.held_out)}
+
+    def plan(self) -> list[tuple[str, str]]:
+        """What is said of the data before a training begins: a name and a line each; no name goes on with the last."""
+        return [("data", f"{len(self.examples):,} examples to train on, {len(self.held_out):,} to test on")]
+
+    def settings(self) -> list[tuple[str, str]]:
+        """What is said of how they are changed on the way to the model, likewise."""
+        return []
+
+    def cards(self, measurement: Measurement) -> list[Card]:
+        """The numbers that a report opens with."""
+        return [Card(self.metric.show(measurement.values[self.metric.name]), f"test {self.metric.name}")]
+
+    def sections(self, measurement: Measurement) -> list[Section]:  # noqa: ARG002
+        """What a report shows of the answers and the data."""
+        return []
+
+    def headline(self, measurement: Measurement) -> str:
+        """The result in a line."""
+        return f"test {self.metric.name} {self.metric.show(measurement.values[self.metric.name])}"
+
+    @classmethod
+    def score_tables(cls, measurement: Measurement) -> list[Table]:  # noqa: ARG003
+        """What ``vitrail evaluate`` prints first."""
+        return []
+
+    @classmethod
+    def score_lines(cls, measurement: Measurement) -> list[str]:
+        """And last."""
+        return [f"{name:<12} {value:.4f}" for name, value in measurement.values.items()]
+
+
+tasks: Registry[type[Task]] = Registry("task")

@@ -1,0 +1,20 @@
+"""Training."""
+
+from vitrail.training.fit import NotFinite, Step, fit
+from vitrail.training.job import Interrupted, Job, Measured, Result, train_head
+from vitrail.training.optim import Muon, adamw, muon, warmup_cosine
+
+__all__ = [
+    "Interrupted",
+    "Job",
+    "Measured",
+    "Muon",
+    "NotFinite",
+    "Result",
+    "Step",
+    "adamw",
+    "fit",
+    "muon",
+    "train_head",
+    "warmup_cosine",
+]

@@ -1,0 +1,308 @@
+"""A whole training of a task, whatever it is: the loop, the average, checkpoints, the log, several processes."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+import torch
+from torch import Tensor
+from torch.optim.swa_utils import AveragedModel
+
+from vitrail.data import Batches
+from vitrail.distributed import World
+from vitrail.errors import InputError
+from vitrail.families import Model
+from vitrail.progress import Progress, silent
+from vitrail.tasks.task import Measurement, Task
+from vitrail.training.checkpoint import Checkpoints, unpack
+from vitrail.training.fit import NotFinite, Optimizer, Precision, Step, fit
+from vitrail.training.log import Log
+from vitrail.training.optim import adamw, muon, warmup_cosine
+
+Tensors = tuple[Tensor, ...] | list[Tensor]
+
+
+class Directory(Protocol):
+    """Where a training keeps what it needs to go on, and what it came to."""
+
+    @property
+    def path(self) -> Path: ...
+    @property
+    def checkpoints(self) -> Checkpoints: ...
+    def log(self, step: int, *, on: bool, board: bool) -> Log: ...
+    def keep(self, step: int, model: Model, task: Task) -> None: ...
+    def finish(self, model: Model, task: Task, result: "Result") -> None: ...
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What the model is worth after so many steps and epochs."""
+
+    step: int
+    epoch: int
+    values: dict[str, float]
+
+    def line(self) -> dict[str, float]:
+        """What is logged of it."""
+        return {"step": self.step, "epoch": self.epoch, **self.values}
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """What a run came to."""
+
+    measurement: Measurement
+    parameters: int
+    epochs: int
+    steps: int
+    seconds: float
+    waited: float  # fraction of the seconds that the model waited for data
+    run: str
+
+    def line(self) -> dict[str, Any]:
+        """All of it by name, what was measured first."""
+        rest = {name: value for name, value in vars(self).items() if name != "measurement"}
+        return {**self.measurement.summary, **rest}
+
+
+class Interrupted(InputError):  # noqa: N818
+    """The run was asked to stop, and has saved what it needs to go on."""
+
+
+class Job:
+    """A training ready to start, or to go on. ``steps`` trains, ``finish`` measures and writes the run."""
+
+    def __init__(self, task: Task, run: Directory, world: World) -> None:
+        self.task, self.recipe, self.run, self.world = task, task.recipe, run, world
+        train = self.recipe.train
+        torch.manual_seed(train.seed)
+        self.model = task.model().to(world.device)
+        self.batches = self._batches()
+        self.optimizer = self._optimizer()
+        self.precision = Precision(train.precision, world.device.type)
+        self.average = _average(self.model, train.ema) if train.ema else None
+        self.step, self.seconds, self.waited = 0, 0.0, 0.0
+
+    @property
+    def total(self) -> int:
+        """Steps in all."""
+        return len(self.batches)
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers are learned."""
+        return count_parameters(self.model)
+
+    @property
+    def trained(self) -> Model:
+        """The model that is measured and kept: the running average, if there is one."""
+        return self.model if self.average is None else cast("Model", self.average.module)
+
+    def estimate(self) -> float:
+        """About how many seconds a step takes, tried on a copy."""
+        model = deepcopy(self.model).train()
+        times = []
+        for _ in range(3):
+            began = time.perf_counter()
+            for batch in next(self.batches.starting(0)):
+                with self.precision.forward():
+                    self.task.objective(model, batch).backward()
+            times.append(time.perf_counter() - began)
+        return min(times)
+
+    def resume(self) -> int:
+        """Go on from the newest complete checkpoint; the step it stands at."""
+        found = self.world.same(self.run.checkpoints.newest() if self.world.first else None)
+        if found is not None:
+            step, data = found
+            self._restore(unpack(data))
+            self.step = step
+        return self.step
+
+    def steps(self, stop: Callable[[], bool] = lambda: False) -> Iterator[Step | Measured]:
+        """Train, one update at a time; each goes into metrics.jsonl, and so does each measurement."""
+        train, saved, kept = self.recipe.train, time.monotonic(), self._moments()
+        if self.step in kept:
+            self._keep()
+        with self.run.log(self.step, on=self.world.first, board=train.tensorboard) as log:
+            for update in self.updates():
+                step, asked = self._together(update, asked=stop())
+                log(step.line())
+                yield step
+                if self.step in kept:
+                    self._keep()
+                epoch, rest = divmod(self.step, self.batches.per_epoch)
+                if rest == 0 and (epoch % train.evaluate == 0 or self.step == self.total):
+                    measured = self.measure(epoch)
+                    log(measured.line())
+                    yield measured
+                if asked:
+                    self._save(log)
+                    raise Interrupted(f"stopped after step {self.step:,} of {self.total:,}, and saved")
+                if self.step == self.total or time.monotonic() - saved >= train.checkpoint:
+                    self._save(log)
+                    saved = time.monotonic()
+
+    def updates(self) -> Iterator[Step]:
+        """The updates alone, with nothing logged, measured or saved between them."""
+        optim = self.recipe.optim
+        updates = fit(
+            self.world.wrap(self.model),
+            self.task.objective,
+            self.batches.starting(self.step),
+            self.optimizer,
+            warmup_cosine(self.total, round(optim.warmup * self.total)),
+            clip=optim.clip,
+            start=self.step,
+            precision=self.precision,
+        )
+        try:
+            for step in updates:
+                self._took(step)
+                yield step
+        except NotFinite as error:
+            epoch, batch = divmod(error.step - 1, self.batches.per_epoch)
+            where = f" (epoch {epoch + 1}, batch {batch + 1} of {self.batches.per_epoch})"
+            raise NotFinite(error.what, error.value, error.step, where) from None
+
+    def _together(self, step: Step, *, asked: bool) -> tuple[Step, bool]:
+        """A step with the loss over all processes, and whether any of them was asked to stop."""
+        if self.world.size == 1:
+            return step, asked
+        total, weight, asking = self.world.sums(step.loss * step.weight, step.weight, float(asked))
+        return replace(step, loss=total / weight), asking > 0
+
+    def measure(self, epoch: int) -> Measured:
+        """What the model is worth now."""
+        return Measured(self.step, epoch, self.task.held_out.measure(self.trained, self.world).values)
+
+    def finish(self) -> Result:
+        """Test, and write the model into the run directory."""
+        result = Result(
+            measurement=self.task.held_out.measure(self.trained, self.world),
+            parameters=self.parameters,
+            epochs=self.recipe.train.epochs,
+            steps=self.total,
+            seconds=round(self.seconds, 1),
+            waited=round(self.waited / max(self.seconds, 1e-9), 4),
+            run=str(self.run.path),
+        )
+        if self.world.first:
+            self.run.finish(self.trained, self.task, result)
+        return result
+
+    def _took(self, step: Step) -> None:
+        """What follows an update."""
+        self.step = step.step
+        self.seconds += step.seconds
+        self.waited += step.wait
+        self.world.average(self.model.buffers())
+        if self.average is not None:
+            self.average.update_parameters(self.model)
+
+    def _moments(self) -> set[int]:
+        """The steps after which a model is kept: the first, the last, and others evenly between."""
+        keep = self.recipe.train.keep
+        return {self.total * (number + (keep == 1)) // max(1, keep - 1) for number in range(keep)}
+
+    def _keep(self) -> None:
+        """Write the model as it is now into history/STEP, a run directory of its own."""
+        if not self.world.first:
+            return
+        with _written(f"the model at step {self.step}"):
+            self.run.keep(self.step, self.trained, self.task)
+
+    def _save(self, log: Log) -> None:
+        if not self.world.first:
+            return
+        state = {
+            "model": self.model.state_dict(),
+            "average": self.average.state_dict() if self.average is not None else {},
+            "optimizer": self.optimizer.state_dict(),
+            "scaler": self.precision.scaler.state_dict(),
+            "seconds": self.seconds,
+            "waited": self.waited,
+        }
+        with _written(f"the checkpoint at step {self.step}"):
+            log.sync()
+            self.run.checkpoints.save(self.step, state)
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        self.model.load_state_dict(state["model"])
+        if self.average is not None:
+            self.average.load_state_dict(state["average"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.precision.scaler.load_state_dict(state["scaler"])
+        self.seconds, self.waited = state["seconds"], state["waited"]
+
+    def _optimizer(self) -> Optimizer:
+        o = self.recipe.optim
+        if o.name == "muon":
+            return muon(self.model, o.lr, o.decay, (o.beta1, o.beta2), blocks=o.muon)
+        return adamw(self.model, o.lr, o.decay, (o.beta1, o.beta2), layer_decay=o.layer_decay)
+
+    def _batches(self) -> Batches:
+        train, world, examples = self.recipe.train, self.world, self.task.examples
+        parts = world.size * train.accumulate
+        smallest = len(examples) // -(-len(examples) // train.batch)
+        if smallest < parts:
+            raise InputError(
+                f"batches of {smallest} examples cannot be cut in {parts} micro-batches "
+                f"({world.size} processes, train.accumulate={train.accumulate}); choose a larger train.batch."
+            )
+        mine = range(world.rank * train.accumulate, (world.rank + 1) * train.accumulate)
+        return Batches(examples, train.batch, train.epochs, train.seed, parts, mine, world.device)
+
+
+def train_head(task: Task, run: Directory, world: World, progress: Progress = silent) -> Result:
+    """Fit the head alone of weights that stay as they are, test, and write the run: as a training's ``finish``."""
+    began = time.perf_counter()
+    model = task.model().to(world.device)
+    task.fit_head(model, progress)
+    result = Result(
+        measurement=task.held_out.measure(model, world),
+        parameters=count_parameters(model),
+        epochs=1,
+        steps=0,
+        seconds=round(time.perf_counter() - began, 1),
+        waited=0.0,
+        run=str(run.path),
+    )
+    run.finish(model, task, result)
+    return result
+
+
+def count_parameters(model: Model) -> int:
+    """How many numbers are learned."""
+    return sum(p.numel() for p in model.parameters())
+
+
+@contextmanager
+def _written(what: str) -> Iterator[None]:
+    """Say what could not be written, and what is to be done."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(
+            f"{what} could not be written: {error.strerror}; the ones before it are whole. Mend that, then go on with "
+            f"the same command and --resume."
+        ) from None
+
+
+def _average(model: Model, decay: float) -> AveragedModel:
+    """A <- d A + (1 - d) W with d = min(decay, (1 + t) / (10 + t)), so that what it began with is soon forgotten."""
+
+    @torch.no_grad()
+    def blend(averages: Tensors, weights: Tensors, count: Tensor | int) -> None:
+        kept = min(decay, (1 + int(count)) / (10 + int(count)))
+        for average, weight in zip(averages, weights, strict=True):
+            if average.is_floating_point():
+                average.lerp_(weight, 1 - kept)
+            else:  # a count
+                average.copy_(weight)
+
+    return AveragedModel(model, multi_avg_fn=blend, use_buffers=True)

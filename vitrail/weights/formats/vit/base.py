@@ -1,0 +1,165 @@
+"""What the formats of ViTs share: reading one with all that is said about it, and writing what has a place there."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from vitrail.data.normalise import NORMALISATIONS, Normalise
+from vitrail.errors import InputError
+from vitrail.families.vit import ViTConfig
+from vitrail.files import write_json
+from vitrail.weights.files import Tensors, listed, write_tensors
+from vitrail.weights.formats.base import Format, Request
+from vitrail.weights.formats.vit.hints import Hints, hints_by_user, hints_of
+from vitrail.weights.formats.vit.names import ViTMoves
+from vitrail.weights.formats.vit.shape import Known, Shape
+from vitrail.weights.weights import Weights, checked_config, described, owned, stated_labels, stated_normalise
+
+HYBRIDS = ("patch", "resnet50", "resnet50-all", "resnet26", "resnet-root")
+HALF, IMAGENET = NORMALISATIONS["half"], NORMALISATIONS["imagenet"]
+
+
+class ViTFormat(Shape, Format):
+    """One library's way to keep a ViT."""
+
+    family = "vit"
+    kinds: ClassVar[tuple[str, ...]] = (".safetensors", ".pt", ".pth", ".bin")
+    stems: ClassVar[tuple[str, ...]] = ("patch",)
+
+    def recognises(self, tensors: Tensors) -> bool:
+        """Whether a file is of this format."""
+        return self.patch_weight in tensors and self.names.norm1.format(0) + f"{self.layout.dot}bias" in tensors
+
+    def read(self, place: Path, tensors: Tensors, about: dict[str, Any] | None, request: Request) -> Weights:
+        path = str(place)
+        config: Any = None
+        told = hints_by_user(request)
+        if about is None:
+            stated = hints_of(place if place.is_dir() else place.parent)
+            request.check(path, stated)
+            hints = told.over(stated)
+        else:
+            config = checked_config(path, self.family, about["model"], tensors)
+            request.check(path, config)
+            labels = stated_labels(about.get("labels"), path)
+            normalise = request.normalise or stated_normalise(about, path)
+            hints = replace(told, image=config.size, pool=config.pool, normalise=normalise, labels=labels)
+        known = self.understand(tensors, hints)
+        config = config or checked_config(path, self.family, self.fields(known, hints), tensors)
+        state, over = self._moved(path, config, known, strict=request.strict)
+        notes = [*known.notes, *([f"left out: {listed(over, len(over))}"] if over else [])]
+        labels = hints.labels if hints.labels is not None and len(hints.labels) == config.classes else None
+        normalise, assumed = hints.normalise, ""
+        if normalise is None and known.normalise is not None and about is None:
+            normalise = known.normalise
+            name = next(name for name, value in NORMALISATIONS.items() if value == normalise)
+            assumed = f"nothing says how pictures are normalised; {name!r} is assumed, as most such weights want it"
+        if normalise is not None and len(normalise.mean) != config.channels:
+            normalise, assumed = None, ""
+        return Weights(path, self.name, self.family, config, _one_type(state), normalise, labels, notes, assumed)
+
+    def _moved(
+        self, path: str, config: ViTConfig, known: "Known", *, strict: bool
+    ) -> tuple[dict[str, Tensor], list[str]]:
+        """Our tensors, and the names of theirs that have no place among them."""
+        moves = list(self.moves(config))
+        used = [theirs for move in moves for theirs, _ in move.theirs]
+        missing = [name for name in used if name not in known.tensors]
+        over = sorted(known.tensors.keys() - set(used))
+        if missing:
+            rest = f", and has {listed(over)} with no place in the model" if over else ""
+            raise InputError(
+                f"{path!r} is of {self.name} and lacks {listed(missing)}{rest}; it is another model, or damaged."
+            )
+        if over and strict:
+            raise InputError(
+                f"{path!r} has {listed(over)}, with no place in the model, whose answers would then be others; "
+                f"leave them out with strict=False (--partial)."
+            )
+        state: dict[str, Tensor] = {}
+        for move in moves:
+            state |= owned(move.read(known.tensors))
+        return state, over
+
+    def write(
+        self,
+        path: Path,
+        config: ViTConfig,
+        state: dict[str, Tensor],
+        normalise: Normalise | None,
+        labels: tuple[str, ...] | None,
+    ) -> None:
+        refused = self._refusal(config)
+        if refused:
+            raise InputError(f"{refused}, which {self.name} has no place for; choose format='vitrail'.")
+        if labels is not None and len(labels) != config.classes:
+            raise InputError(f"{len(labels)} labels do not fit a model with {config.classes} classes.")
+        tensors: dict[str, Tensor] = {}
+        left = set(state)
+        for move in self.moves(config):
+            tensors |= move.write(state)
+            left -= {name for name, _ in move.ours}
+        if left:
+            raise InputError(f"{self.name} has no place for {min(left)!r}; choose format='vitrail'.")
+        finished = self.finish(tensors, config)
+        laid = {name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in finished.items()}
+        self.put(path, config, laid, normalise, labels)
+
+    def put(
+        self,
+        path: Path,
+        config: ViTConfig,
+        tensors: dict[str, Tensor],
+        normalise: Normalise | None,
+        labels: tuple[str, ...] | None,
+    ) -> None:
+        """Write the tensors into a file, and what it cannot say into NAME.json beside it."""
+        write_tensors(path, tensors, self.name, self.kinds)
+        write_json(path.with_name(f"{path.name}.json"), described(config, self.name, normalise, labels))
+
+    def _refusal(self, config: ViTConfig) -> str:
+        """What of a model the format cannot hold."""
+        plain: dict[str, tuple[Any, ...]] = {
+            "kernel": ("softmax",),
+            "norm": ("layer",),
+            "order": ("pre",),
+            "rank": (None,),
+            "tokens": (0,),
+            "position": ("learned",),
+            "stem": self.stems,
+            "heads": (config.heads,) if isinstance(config.heads, int) else (),
+            "hidden": (config.hidden,) if isinstance(config.hidden, int) else (),
+        }
+        named = {"registers": "registers", "layer_scale": "scale1", "prelogits": "prelogits", "norm_last": "norm_last"}
+        for name, theirs in named.items():
+            if not getattr(self.names, theirs):
+                plain[name] = (0, None, False)
+        for name, values in {**plain, **self.allowed(config)}.items():
+            if getattr(config, name) not in values:
+                return f"the model has {name}={getattr(config, name)!r}"
+        return ""
+
+    def understand(self, tensors: Tensors, hints: Hints) -> Known:  # noqa: ARG002
+        """The tensors under the names that the moves know."""
+        return Known(dict(tensors))
+
+    def finish(self, tensors: dict[str, Tensor], config: ViTConfig) -> dict[str, Tensor]:  # noqa: ARG002
+        """What is written, where the library wants it other than the plan has it."""
+        return tensors
+
+    def allowed(self, config: ViTConfig) -> dict[str, tuple[Any, ...]]:  # noqa: ARG002
+        """The values that fields may have in this format, where not all can be kept."""
+        return {}
+
+    def moves(self, config: ViTConfig) -> ViTMoves:
+        """The moves between a model of ours and this format."""
+        return ViTMoves(self.names, self.layout, config)
+
+
+def _one_type(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    types = {tensor.dtype for tensor in state.values()}
+    wanted = types.pop() if len(types) == 1 else torch.float32
+    return {name: tensor.to(wanted) for name, tensor in state.items()}

@@ -1,0 +1,134 @@
+"""Weights from anywhere: a run directory, or a file or folder of another library."""
+
+import os
+import warnings
+from pathlib import Path
+from typing import Any
+
+from vitrail.data.normalise import Normalise
+from vitrail.errors import InputError, unknown
+from vitrail.families import Model
+from vitrail.files import Pathlike, read_json
+from vitrail.weights.files import AGAIN, Lazy, json_table, listed, read_shards, read_tensors
+from vitrail.weights.formats import Format, Request, formats
+from vitrail.weights.hub import fetch
+from vitrail.weights.weights import Weights, checked_config, owned, stated_labels, stated_normalise
+
+WHOLE = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
+KINDS = (".safetensors", ".npz", ".bin", ".pt", ".pth")
+STATED = ("heads", "eps", "activation", "position")  # fields that no tensor says, and a user may
+
+
+def load(path: Pathlike, *, strict: bool = True, head: str = "keep", **fields: Any) -> Model:
+    """A model, in evaluation mode, from a run directory, .npz (Google), .safetensors, .bin, .pt, an HF folder or
+    ``hf:owner/name``; its architecture is read off the tensors.
+
+    Fields that differ from what the weights were made for are had by changing them: ``image``, ``channels``, ``patch``,
+    ``classes`` (a fresh head of zeros), ``prelogits`` (True: kept with a fresh head). What no tensor says can be given:
+    ``heads`` (64 numbers each unless known otherwise), ``eps``, ``activation``, ``position`` (where none is stored).
+    ``strict=False`` leaves out tensors with no place in the model, and says which.
+    """
+    stated = {name: fields.pop(name) for name in list(fields) if name in (*STATED, "normalise")}
+    weights = read(path, strict=strict, image=fields.get("image"), channels=fields.get("channels"), **stated)
+    weights = weights.adapted(head=head, **fields)
+    for note in weights.notes:
+        warnings.warn(f"{os.fspath(path)}: {note}", stacklevel=2)
+    return weights.model()
+
+
+def read(
+    path: Pathlike,
+    *,
+    strict: bool = True,
+    image: Any = None,
+    channels: Any = None,
+    normalise: Any = None,
+    **stated: Any,
+) -> Weights:
+    """What is in a file or folder of weights, under our names.
+
+    A size or a number of channels that is wanted tells the shape of positions or patches, where nothing else does.
+    """
+    place = fetch(os.fspath(path)) if os.fspath(path).startswith("hf:") else Path(path)
+    if not place.is_file() and not place.is_dir():
+        raise InputError(f"{str(place)!r} is not there; give a run directory, a file of weights, or hf:owner/name.")
+    request = _request(strict, normalise, stated, {"image": image, "channels": channels})
+    about = own_config(place)
+    if about is None and not place.is_dir() and place.name == "model.safetensors":
+        about = own_config(place.parent)
+    if about is not None and about.get("format", "vitrail") == "vitrail":
+        return _own(place if place.is_dir() else place.parent, about, request)
+    tensors = _tensors(place)
+    for kind in formats.values():
+        if kind().recognises(tensors):
+            return _foreign(place, kind(), tensors, about, request)
+    if any(name.endswith("attention.f.query.weight") for name in tensors):
+        raise InputError(
+            f"{str(place)!r} is of a run, and needs the run's config.json beside it; give its whole folder."
+        )
+    raise InputError(
+        f"{str(place)!r} holds {len(tensors)} tensors, such as {listed(sorted(tensors), 3)}, in no format known here: "
+        f"{', '.join(dict.fromkeys(kind.name for kind in formats.values()))}."
+    )
+
+
+def own_config(path: Path) -> dict[str, Any] | None:
+    """What ``save`` wrote about a model: config.json of a run directory, or NAME.json beside a file."""
+    about = json_table(path / "config.json" if path.is_dir() else path.with_name(f"{path.name}.json"))
+    return about if isinstance(about.get("model"), dict) and "family" in about else None
+
+
+def _request(strict: bool, normalise: Any, stated: dict[str, Any], wanted: dict[str, Any]) -> Request:
+    """What the user says, checked."""
+    wrong = sorted(stated.keys() - set(STATED))
+    if wrong:
+        raise unknown("field", wrong[0], [*STATED, "normalise"])
+    stated = {name: value for name, value in stated.items() if value is not None}
+    heads = stated.get("heads")
+    if heads is not None and not (type(heads) is int and heads > 0):
+        raise InputError(f"heads={heads!r} does not fit; it should be a number of heads, such as 12.")
+    return Request(strict, stated, wanted, Normalise.of(normalise) if normalise is not None else None)
+
+
+def _tensors(place: Path) -> dict[str, Lazy]:
+    if place.is_dir():
+        files = [place / name for name in WHOLE if (place / name).is_file()]
+        files = files[:1] or sorted(path for path in place.iterdir() if path.suffix in KINDS)
+        if not files and (place / "recipe.json").is_file():
+            raise InputError(f"the run in {str(place)!r} has not finished; go on with it by adding --resume.")
+        if len(files) != 1:
+            several = f"several: {listed([path.name for path in files])}" if files else "none"
+            raise InputError(f"{str(place)!r} should hold one file of weights, and holds {several}; name the file.")
+        place = files[0]
+    return read_shards(place) if place.name.endswith(".index.json") else read_tensors(place)
+
+
+def _own(folder: Path, about: dict[str, Any], request: Request) -> Weights:
+    """A run directory's."""
+    path = folder / "model.safetensors"
+    if not path.is_file():
+        raise InputError(f"{str(path)!r} is not there; the run may not have finished.")
+    tensors = read_tensors(path)
+    config = checked_config(str(folder), about["family"], about["model"], tensors)
+    request.check(str(folder), config)
+    state = owned({name: lazy.read() for name, lazy in tensors.items()})
+    labels = read_json(folder / "labels.json") if (folder / "labels.json").is_file() else None
+    normalise = request.normalise or stated_normalise(about, str(folder))
+    return Weights(
+        str(folder), "vitrail", about["family"], config, state, normalise, stated_labels(labels, str(folder))
+    )
+
+
+def _foreign(
+    place: Path, kind: Format, tensors: dict[str, Lazy], about: dict[str, Any] | None, request: Request
+) -> Weights:
+    """Another library's; whatever is wrong with a stranger's tensors ends here, as a sentence."""
+    try:
+        return kind.read(place, tensors, about, request)
+    except InputError:
+        raise
+    except (RuntimeError, IndexError, KeyError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
+        first = str(error).strip().splitlines()[:1]
+        raise InputError(
+            f"{str(place)!r} is of {kind.name}, but its tensors do not fit together ({' '.join(first)[:120]}); {AGAIN}."
+        ) from error
