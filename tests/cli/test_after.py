@@ -1,32 +1,27 @@
 """After training: evaluate and predict, as a user runs them."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from corpus import good, write_bad, write_classes
 from PIL import Image
+from processes import vitrail
 
 COUNTS = {"ant": 30, "bee": 30, "cow": 30}
 
 
-def vitrail(*words, given=None):
-    return subprocess.run(
-        [sys.executable, "-m", "vitrail", *map(str, words)], input=given, capture_output=True, check=False, timeout=300
-    )
-
-
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory):
+def trained(once):
     """A model of three colours, and the folder it learned from."""
-    folder = tmp_path_factory.mktemp("colours")
-    write_classes(folder / "all", COUNTS)
-    ran = vitrail("train", folder / "all", "--out", folder / "run", "--epochs", "12", "--json")
-    assert ran.returncode == 0, ran.stderr.decode()
-    assert json.loads(ran.stdout)["accuracy"] == 1.0
-    return folder
+
+    def make(folder):
+        write_classes(folder / "all", COUNTS)
+        ran = vitrail("train", folder / "all", "--out", folder / "run", "--epochs", "12", "--json")
+        assert ran.returncode == 0, ran.stderr
+        assert json.loads(ran.stdout)["accuracy"] == 1.0
+
+    return once("colours", make)
 
 
 def test_evaluate_says_what_training_said(trained):
@@ -35,7 +30,7 @@ def test_evaluate_says_what_training_said(trained):
     assert found["accuracy"] == 1.0
     scores = json.loads((trained / "run" / "scores.json").read_text())
     assert found["loss"] == pytest.approx(scores["loss"], abs=1e-6)
-    text = vitrail("evaluate", trained / "run").stdout.decode()
+    text = vitrail("evaluate", trained / "run").stdout
     assert "accuracy     100.00% (18 of 18)" in text
     assert "calibration" in text
 
@@ -50,8 +45,8 @@ def test_evaluate_on_other_pictures(trained, tmp_path):
     assert ran.returncode == 0
     assert found["tested"] == 90
     assert found["accuracy"] == 1.0
-    assert b"cut.jpg: cut short" in ran.stderr
-    assert b"of class 'dog', which the model does not know" in ran.stderr
+    assert "cut.jpg: cut short" in ran.stderr
+    assert "of class 'dog', which the model does not know" in ran.stderr
 
 
 def test_predict_a_file_a_folder_and_standard_input(trained):
@@ -68,7 +63,7 @@ def test_predict_a_file_a_folder_and_standard_input(trained):
         vitrail("predict", trained / "run", "-", "--json", "--top", "1", given=first.read_bytes()).stdout
     )
     assert piped["answers"] == [{"label": "bee", "probability": pytest.approx(answers[0]["answers"][0]["probability"])}]
-    text = vitrail("predict", trained / "run", first, "--top", "2").stdout.decode()
+    text = vitrail("predict", trained / "run", first, "--top", "2").stdout
     assert text.startswith(f"{first}  bee ")
     assert text.count("%") == 2
 
@@ -82,7 +77,7 @@ def test_a_bad_file_does_not_stop_the_others(trained, tmp_path):
     assert ran.returncode == 1
     assert sum("error" in one for one in answers.values()) == len(names) + 1
     assert sum("answers" in one for one in answers.values()) == len(good())
-    assert f"{len(names) + 1} of the pictures could not be read".encode() in ran.stderr
+    assert f"{len(names) + 1} of the pictures could not be read" in ran.stderr
 
 
 def test_a_turned_picture_is_the_same_picture(trained, tmp_path):
@@ -109,15 +104,15 @@ def test_a_run_with_a_part_missing_gets_a_sentence(trained, tmp_path, name, sent
     _but(name, trained / "run", tmp_path)
     ran = vitrail("predict", tmp_path, trained / "all")
     assert ran.returncode == 1
-    assert sentence.encode() in ran.stderr
-    assert b"Traceback" not in ran.stderr
+    assert sentence in ran.stderr
+    assert "Traceback" not in ran.stderr
 
 
 def test_a_run_without_names_of_its_classes_answers_in_numbers(trained, tmp_path):
     _but("labels.json", trained / "run", tmp_path)
     names = json.loads((trained / "run" / "labels.json").read_text())
     with_names, without = (vitrail("predict", run, trained / "all", "--json") for run in (trained / "run", tmp_path))
-    assert b"the classes have no names here" in without.stderr
+    assert "the classes have no names here" in without.stderr
     for named, numbered in zip(with_names.stdout.splitlines(), without.stdout.splitlines(), strict=True):
         answers = [answer["label"] for answer in json.loads(named)["answers"]]
         assert [names[int(answer["label"])] for answer in json.loads(numbered)["answers"]] == answers

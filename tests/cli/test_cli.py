@@ -5,16 +5,11 @@ import subprocess
 import sys
 
 import pytest
+from processes import vitrail
 
 import vitrail as vt
 
 HEAVY = {"torch", "sklearn", "numpy", "scipy", "pandas", "matplotlib", "PIL", "kornia", "jinja2"}
-
-
-def vitrail(*words, cwd=None):
-    return subprocess.run(
-        [sys.executable, "-m", "vitrail", *words], capture_output=True, text=True, cwd=cwd, check=False, timeout=300
-    )
 
 
 @pytest.mark.parametrize(
@@ -50,20 +45,20 @@ def test_help_imports_no_torch(words):
 
 
 def test_digits_are_learned(tmp_path):
-    """The default recipe, for real: at least 97 % on the fixed fifth, and a run directory that can be used."""
-    ran = vitrail("train", "--out", str(tmp_path / "run"), "--json")
+    """The default recipe, for real, in a third of its epochs: at least 97 % on the fixed fifth, and a usable run."""
+    ran = vitrail("train", "--out", str(tmp_path / "run"), "--epochs", "16", "--json")
     assert ran.returncode == 0, ran.stderr
     result = json.loads(ran.stdout)
     assert result["tested"] == 360
     assert result["accuracy"] == result["correct"] / 360 >= 0.97
     assert "360 to test on" in ran.stderr
-    assert "epoch 50/50" in ran.stderr
+    assert "epoch 16/16" in ran.stderr
     assert (tmp_path / "run" / "labels.json").read_text().split() == json.dumps(list("0123456789"), indent=2).split()
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     steps = [line for line in lines if "wait" in line]
     assert [step["step"] for step in steps] == list(range(1, result["steps"] + 1))
     assert steps[0]["loss"] > 2 > steps[-1]["loss"]
-    assert [line["epoch"] for line in lines if "accuracy" in line] == list(range(5, 51, 5))
+    assert [line["epoch"] for line in lines if "accuracy" in line] == [5, 10, 15, 16]
     assert lines[-1]["accuracy"] == result["accuracy"]
     page = (tmp_path / "run" / "report.html").read_text()
     assert page.count("<figure>") == min(24, 360 - result["correct"])

@@ -1,10 +1,9 @@
 """Fine-tuning, probing, embedding, converting and predicting with weights from elsewhere."""
 
 import json
-import subprocess
-import sys
 
 import numpy as np
+import processes
 import pytest
 import torch
 from copying import randomise
@@ -17,20 +16,16 @@ SHAPE = {"image": 16, "patch": 4, "width": 24, "depth": 2, "heads": 3, "hidden":
 
 
 def vitrail(*words, status=0):
-    ran = subprocess.run(
-        [sys.executable, "-m", "vitrail", *map(str, words)], capture_output=True, text=True, timeout=300, check=False
-    )
+    ran = processes.vitrail(*words)
     assert ran.returncode == status, ran.stderr
     assert "Traceback" not in ran.stderr
     return ran.stdout, ran.stderr
 
 
 @pytest.fixture(scope="module")
-def digits(tmp_path_factory):
+def digits(once):
     """A run on the digits: what later runs begin from."""
-    out = tmp_path_factory.mktemp("digits") / "run"
-    vitrail("train", "digits", "--epochs", 6, "--out", out)
-    return out
+    return once("digits", lambda folder: vitrail("train", "digits", "--epochs", 6, "--out", folder / "run")) / "run"
 
 
 @pytest.fixture(scope="module")

@@ -2,11 +2,9 @@
 
 import json
 import re
-from contextlib import contextmanager
 
 import pytest
 import torch
-from browser import browser
 from copying import randomise
 
 import vitrail as vt
@@ -39,28 +37,6 @@ def written(tmp_path_factory):
         facts[name] = write_explanation(folder, name, pixels, found[name], labels=LABELS, model=model, title="a model")
     write_index(folder, facts)
     return folder, found
-
-
-@pytest.fixture(scope="module")
-def opened():
-    """Opens pages, one after another, that must each end without a complaint and without a request."""
-    with browser() as running:
-
-        @contextmanager
-        def open_page(path, **how):
-            complaints, requests = [], []
-            context = running.new_context(**{"viewport": {"width": 1440, "height": 900}, **how})
-            page = context.new_page()
-            page.on("console", lambda message: complaints.append(message.text))
-            page.on("pageerror", lambda error: complaints.append(str(error)))
-            page.on("request", lambda request: requests.append(request.url))
-            page.goto(path.as_uri())
-            yield page
-            assert complaints == []
-            assert [url for url in requests if not url.startswith(("file:", "data:"))] == []
-            context.close()
-
-        yield open_page
 
 
 def settled(page):

@@ -2,52 +2,37 @@
 
 import json
 import re
-import subprocess
-import sys
 
 import pytest
 import torch
-from browser import browser
 from corpus import write_bad, write_classes
+from processes import vitrail
 
 from vitrail.report.charts import nice, thinned
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
+def run(once):
     """A run on a folder with everything in it: bad files, a leak, an odd name, a class too small."""
-    folder = tmp_path_factory.mktemp("pictures")
+    return once("report", make_run) / "run"
+
+
+def make_run(folder):
     counts = {"ant": 14, "bee <script>alert(1)</script>".replace("/", "|"): 14, "coral & sea": 14, "single": 1}
     write_classes(folder / "all", counts)
     same = folder / "all" / "ant"
     for number in range(6):
         (same / f"copy {number}.png").write_bytes((same / f"{number:03}.png").read_bytes())
     write_bad(folder / "all" / "ant")
-    out = folder / "run"
     words = ["--epochs", "2", "--set", "data.bad=0.9", "--set", "data.test=0.5"]
-    ran = subprocess.run(
-        [sys.executable, "-m", "vitrail", "train", str(folder / "all"), "--out", str(out), *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    ran = vitrail("train", folder / "all", "--out", folder / "run", *words)
     assert ran.returncode == 0, ran.stderr
-    return out
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (390, "dark"), (1440, "light"), (1440, "dark")])
-def test_it_opens_without_a_complaint(run, width, scheme):
+def test_it_opens_without_a_complaint(opened, run, width, scheme):
     """No console message, no request, every picture drawn, nothing wider than the screen."""
-    with browser() as running:
-        page = running.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
-        complaints, requests = [], []
-        page.on("console", lambda message: complaints.append(message.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("request", lambda request: requests.append(request.url))
-        page.goto(run.joinpath("report.html").as_uri())
-        assert complaints == []
-        assert [url for url in requests if not url.startswith(("file:", "data:"))] == []
+    with opened(run / "report.html", viewport={"width": width, "height": 900}, color_scheme=scheme) as page:
         pictures = page.evaluate("[...document.images].map(i => [i.complete, i.naturalWidth])")
         assert pictures
         assert all(complete and size > 0 for complete, size in pictures)

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 
+import processes
 import pytest
 import torch
 from killing import EVERYTHING, environment, history, run, same
@@ -17,23 +18,19 @@ SMALL = (
 )
 
 
-def vitrail(*words, launcher=("-m", "vitrail")):
-    ran = subprocess.run(
-        [sys.executable, *launcher, *words], env=environment(), capture_output=True, text=True, timeout=300, check=False
-    )
+def vitrail(*words):
+    ran = processes.vitrail(*words, env=environment())
     assert ran.returncode == 0, ran.stderr
     return ran
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory):
+def pair(once):
     """Two processes with everything random turned on."""
-    out = tmp_path_factory.mktemp("pair") / "run"
-    run(out, "--processes", "2", epochs=3)
-    return out
+    return once("pair", lambda folder: run(folder / "run", "--processes", "2", epochs=3)) / "run"
 
 
-def test_two_processes_are_one_that_takes_their_shares_in_turn(tmp_path, pair):
+def test_two_processes_are_one_that_takes_their_micro_batches_in_turn(tmp_path, pair):
     """With dropout, mixtures and all: the same pictures changed in the same way; weights equal to rounding."""
     run(tmp_path / "one", "--set", "train.accumulate=2", epochs=3)
     a, b = (load_file(out / "model.safetensors") for out in (pair, tmp_path / "one"))
@@ -61,7 +58,8 @@ def test_two_processes_with_half_the_batch_follow_one_with_the_whole(tmp_path):
 def test_torchrun_is_the_same_run(tmp_path, pair):
     out = tmp_path / "run"
     launcher = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "vitrail")
-    vitrail("train", "digits", "--out", str(out), "--epochs", "3", *EVERYTHING, launcher=launcher)
+    words = ("train", "digits", "--out", str(out), "--epochs", "3", *EVERYTHING)
+    subprocess.run([sys.executable, *launcher, *words], env=environment(), check=True, capture_output=True, timeout=300)
     same(out, pair)
 
 
@@ -85,15 +83,8 @@ def test_one_process_speaks_for_all(tmp_path):
 
 
 def test_what_fails_in_the_processes_is_said_once(tmp_path):
-    ran = subprocess.run(
-        [sys.executable, "-m", "vitrail", "train", "digits", "--processes", "2", "--model", "vit-pico", "--out", "run"],
-        env=environment(),
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    words = ("train", "digits", "--processes", "2", "--model", "vit-pico", "--out", "run")
+    ran = processes.vitrail(*words, env=environment(), cwd=tmp_path)
     assert ran.returncode == 1
     assert ran.stderr.count("did you mean 'vit-pico/2'?") == 1, ran.stderr
     assert "Traceback" not in ran.stderr

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import torch
 from einops import rearrange
-from sklearn.datasets import load_digits
 
 from vitrail.data.collect import Aside, Parts
 from vitrail.data.idx import idx_parts, read_pair
@@ -26,6 +25,8 @@ def digits(path: Path | None, share: float, seed: int) -> Parts:
     """1,797 handwritten digits of 8 x 8 pixels, the test part of UCI's optical recognition set, from scikit-learn."""
     if path is not None:
         raise InputError("the digits come with scikit-learn, so data.path has no meaning for them; leave it out.")
+    from sklearn.datasets import load_digits  # noqa: PLC0415  # a second, for those who use it
+
     pixels, labels = load_digits(return_X_y=True)
     images = rearrange((torch.from_numpy(pixels) * 255 / 16).round().byte(), "m (y x) -> m 1 y x", y=8)
     everything = Pictures.of(images, torch.from_numpy(labels), "0123456789", "digit")

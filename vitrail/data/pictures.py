@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
-from sklearn.model_selection import train_test_split
 from torch import Tensor
 
 from vitrail.data.normalise import Normalise
@@ -70,6 +69,8 @@ class Pictures:
                 f"a share of {share} of {total} pictures cannot hold one of each of {len(self.names)} classes and "
                 f"leave one; choose another data.test."
             )
+        from sklearn.model_selection import train_test_split  # noqa: PLC0415  # a second, for those who split
+
         kept, held = train_test_split(
             range(total), test_size=share, random_state=seed, stratify=self.labels.numpy(), shuffle=True
         )

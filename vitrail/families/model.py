@@ -47,9 +47,9 @@ class Model(nn.Module):
     def example(self) -> Any:
         """An input of one example, of the model's own size: what its cost is counted on."""
 
-    @abstractmethod
     def summary(self) -> str:
         """Its shape in one line."""
+        return ", ".join(f"{name} {value}" for name, value in self.config.model_dump().items())
 
     @classmethod
     def adapt(

@@ -81,14 +81,26 @@ class Task(ABC):
         """Find the data, choose what the recipe leaves out, and have the examples at hand."""
 
     @classmethod
-    @abstractmethod
     def evaluation_set(
-        cls, recipe: Any, weights: Weights, data: str | None, record: dict[str, Any], progress: Progress = silent
+        cls,
+        recipe: Any,
+        weights: Weights,
+        data: str | None,
+        record: dict[str, Any],  # noqa: ARG003
+        progress: Progress = silent,
     ) -> EvaluationSet:
         """What a model is measured on: data that is named, or the part that its run held out; no other is read.
 
-        The recipe is None of weights that are no run's; the record is what the run says of its data.
+        The recipe is None of weights that are no run's; the record is what the run says of its data. A task that can
+        read data by its name, or the held-out part alone, says so.
         """
+        if recipe is None:
+            raise InputError(
+                f"{weights.path!r} does not say what it was trained on, so there is nothing to measure on."
+            )
+        if data is not None:
+            raise InputError(f"the task {recipe.task!r} is measured on what its run held out; leave {data!r} out.")
+        return cls.prepare(recipe, progress).held_out
 
     @property
     @abstractmethod

@@ -4,10 +4,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV, StratifiedKFold
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
 from vitrail.data import Normalise, Pictures, unit
@@ -50,6 +46,11 @@ def linear_head(features: Tensor, labels: Tensor, classes: int) -> tuple[Tensor,
     """W (classes w) and b of the multinomial logistic regression of labels on features, its strength by
     cross-validation.
     """
+    from sklearn.linear_model import LogisticRegression  # noqa: PLC0415  # a second, for those who use it
+    from sklearn.model_selection import GridSearchCV, StratifiedKFold  # noqa: PLC0415
+    from sklearn.pipeline import make_pipeline  # noqa: PLC0415
+    from sklearn.preprocessing import StandardScaler  # noqa: PLC0415
+
     x, y = features.double().numpy(), labels.numpy()
     counts = np.bincount(y, minlength=classes)
     folds = min(FOLDS, int(counts.min()))

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 import torch.nn.functional as F
-from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 from torch import Tensor
 
 from vitrail.tasks.sections import Bin
@@ -40,6 +39,11 @@ class Scores:
 
 def scores(logits: Tensor, labels: Tensor, names: tuple[str, ...]) -> Scores:
     """What logits (m classes) are worth, given the labels (m)."""
+    from sklearn.metrics import (  # noqa: PLC0415  # a second, for those who measure
+        confusion_matrix,
+        precision_recall_fscore_support,
+    )
+
     probabilities = logits.double().softmax(1)
     confidence, answer = probabilities.max(1)
     right = answer == labels
