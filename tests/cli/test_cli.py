@@ -137,7 +137,7 @@ def test_runs_are_not_overwritten(tmp_path):
         (["evaluate", "nowhere"], 1, "'nowhere' is not there; give a run directory, a file of weights"),
         (["predict", "nowhere", "x.png"], 1, "'nowhere' is not there; give a run directory, a file of weights"),
         (["train", "--set", "model.classes=ten"], 1, "classes='ten' does not fit"),
-        (["train", "--set", "data.test=0.001"], 1, "a share of 0.001 of 1797 pictures cannot hold one of each"),
+        (["train", "--set", "data.test=0.001"], 1, "a fraction of 0.001 of 1797 pictures cannot hold one of each"),
         (["train", "--seed", "99999999999999999999"], 1, "train.seed=99999999999999999999 does not fit"),
         (["train", "--set", "train=3"], 1, "train=3 does not fit"),
         (["models", "resnet*"], 1, "model 'resnet*' is not known"),

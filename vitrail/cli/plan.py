@@ -55,10 +55,10 @@ def _weights(task: "Task") -> list[tuple[str, str]]:
 
 
 def _lines(task: "Task", lines: list[tuple[str, str]]) -> str:
-    said = [f"{name:<9} {text}" for name, text in [*task.plan(), *lines]]
+    output = [f"{name:<9} {text}" for name, text in [*task.plan(), *lines]]
     if task.choices:
         rows = [(choice.field, str(choice.value), choice.why) for choice in task.choices]
         field, value = (max(len(row[column]) for row in rows) for column in (0, 1))
-        said.append("chosen from the data; change any with --set FIELD=VALUE:")
-        said += [f"  {row[0]:<{field}}  {row[1]:<{value}}  {row[2]}".rstrip() for row in rows]
-    return "\n".join(said)
+        output.append("chosen from the data; change any with --set FIELD=VALUE:")
+        output += [f"  {row[0]:<{field}}  {row[1]:<{value}}  {row[2]}".rstrip() for row in rows]
+    return "\n".join(output)

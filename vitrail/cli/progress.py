@@ -119,20 +119,20 @@ def _bar(job: "Job", events: "Iterable[Step | Measured]", console: "Console") ->
 def _lines(job: "Job", events: "Iterable[Step | Measured]") -> None:
     from vitrail.training import Step
 
-    every, recent, said = max(1, job.recipe.train.epochs // 10), Recent(), time.monotonic()
+    every, recent, shown_at = max(1, job.recipe.train.epochs // 10), Recent(), time.monotonic()
     epochs = job.recipe.train.epochs
     for event in events:
         now = time.monotonic()
         if isinstance(event, Step):
             recent.add(event)
-            if now - said < SILENCE:
+            if now - shown_at < SILENCE:
                 continue
             epoch, measured = f"{job.step / job.batches.per_epoch:.1f}", ""
         else:
-            if event.epoch % every and event.epoch != epochs and now - said < SILENCE:
+            if event.epoch % every and event.epoch != epochs and now - shown_at < SILENCE:
                 continue
             epoch, measured = f"{event.epoch}", _measured(job, event)
-        said = now
+        shown_at = now
         speed, left = recent.speed(job.world.size), span(recent.left(job.total - job.step))
         say(
             f"epoch {epoch}/{epochs}  loss {recent.loss:.3f}  {measured}{speed:,.0f} {job.task.unit}/s  "

@@ -117,7 +117,7 @@ class EarlyStem(Convolutions):
     name = "early"
 
     def plan(self, steps: int) -> list[tuple[int, int]]:
-        narrow, middle = (max(8, self.width * share // 3) for share in (1, 2))
+        narrow, middle = (max(8, self.width * thirds // 3) for thirds in (1, 2))
         if steps <= 1:
             return [(narrow, 1), (self.width, 2)] if steps else [(narrow, 1), (self.width, 1)]
         first = [(narrow, 1)] if steps == 2 else [(narrow, 2)] * (steps - 2)  # noqa: PLR2004

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from vitrail.data.decode import Header, Size, Unreadable, read_header, read_pixels
-from vitrail.data.find import Found, Item
+from vitrail.data.find import Item, Listing
 from vitrail.data.pictures import Pictures
 from vitrail.errors import InputError
 from vitrail.progress import Progress
@@ -40,7 +40,7 @@ class Parts:
     train: Pictures
     test: Pictures
     layout: str
-    found: int
+    total: int
     aside: list[Aside] = field(default_factory=list)
     left: tuple[str, ...] = ()
     from_files: bool = False  # whether each picture is a file of its own
@@ -49,8 +49,8 @@ class Parts:
     @cached_property
     def leaks(self) -> list[tuple[str, str]]:
         """Pictures to test on that are also trained on, pixel for pixel: (to test on, to train on)."""
-        seen = {_digest(self.train, place): file for place, file in enumerate(self.train.files)}
-        pairs = ((file, seen.get(_digest(self.test, place))) for place, file in enumerate(self.test.files))
+        seen = {_digest(self.train, number): file for number, file in enumerate(self.train.files)}
+        pairs = ((file, seen.get(_digest(self.test, number))) for number, file in enumerate(self.test.files))
         return [(file, other) for file, other in pairs if other is not None]
 
 
@@ -58,7 +58,7 @@ class Parts:
 class Survey:
     """The files that open, with their headers; what does not open is set aside already."""
 
-    found: Found
+    listing: Listing
     items: list[Item]
     headers: list[Header]
     aside: list[Aside]
@@ -80,24 +80,24 @@ class Survey:
         return ordered[0], ordered[len(ordered) // 2], ordered[-1]
 
 
-def survey(found: Found, progress: Progress) -> Survey:
+def survey(listing: Listing, progress: Progress) -> Survey:
     """Open every file and read its header."""
-    headers = _each("looking at", lambda item: read_header(item.file), found.items, progress)
-    good = [(item, header) for item, header in zip(found.items, headers, strict=True) if isinstance(header, Header)]
+    headers = _each("looking at", lambda item: read_header(item.file), listing.items, progress)
+    good = [(item, header) for item, header in zip(listing.items, headers, strict=True) if isinstance(header, Header)]
     bad = [
         Aside(str(item.file), why, unreadable=True)
-        for item, why in zip(found.items, headers, strict=True)
+        for item, why in zip(listing.items, headers, strict=True)
         if isinstance(why, str)
     ]
-    _enough(len(good), bad, 1.0, found)
-    bad += [Aside(str(file), "not in the folder of a class") for file in found.loose]
-    items, aside = _usable([item for item, _ in good], found)
+    _enough(len(good), bad, 1.0, listing)
+    bad += [Aside(str(file), "not in the folder of a class") for file in listing.loose]
+    items, aside = _usable([item for item, _ in good], listing)
     kept = set(map(id, items))
-    return Survey(found, items, [header for item, header in good if id(item) in kept], bad + aside)
+    return Survey(listing, items, [header for item, header in good if id(item) in kept], bad + aside)
 
 
 def collect(
-    looked: Survey,
+    surveyed: Survey,
     size: Size,
     channels: int,
     *,
@@ -108,25 +108,25 @@ def collect(
     progress: Progress,
 ) -> Parts:
     """Decode every picture at a size, and split what is not split yet."""
-    found = looked.found
-    everything, bad = _decoded(looked.items, size, channels, memory, progress)
-    _enough(len(everything), [one for one in looked.aside if one.unreadable] + bad, limit, found)
-    items, aside = _usable([looked.items[place] for place in everything.rows.tolist()], found)
+    listing = surveyed.listing
+    everything, bad = _decoded(surveyed.items, size, channels, memory, progress)
+    _enough(len(everything), [one for one in surveyed.aside if one.unreadable] + bad, limit, listing)
+    items, aside = _usable([surveyed.items[number] for number in everything.rows.tolist()], listing)
     kept = set(map(id, items))
-    usable = [n for n, place in enumerate(everything.rows.tolist()) if id(looked.items[place]) in kept]
+    usable = [n for n, number in enumerate(everything.rows.tolist()) if id(surveyed.items[number]) in kept]
     chosen = everything[torch.tensor(usable)].present()
     train, held = _divided(chosen, items, test, seed)
-    said = {one.what for one in looked.aside}
-    aside = [one for one in aside if one.what not in said]
+    named = {one.what for one in surveyed.aside}
+    aside = [one for one in aside if one.what not in named]
     return Parts(
         train,
         held,
-        found.layout,
-        len(found.items),
-        looked.aside + bad + aside,
-        found.left,
+        listing.layout,
+        len(listing.items),
+        surveyed.aside + bad + aside,
+        listing.left,
         from_files=True,
-        sizes=looked.sizes,
+        sizes=surveyed.sizes,
     )
 
 
@@ -141,11 +141,11 @@ def read_items(
 
 
 def labelled(
-    found: Found, names: tuple[str, ...], size: Size, channels: int, progress: Progress
+    listing: Listing, names: tuple[str, ...], size: Size, channels: int, progress: Progress
 ) -> tuple[Pictures, list[Aside]]:
     """Pictures to measure on, of classes that are known by these names: the test part, where there are parts."""
-    divided = any(item.part for item in found.items)
-    items = [item for item in found.items if item.part == "test" or not divided]
+    divided = any(item.part for item in listing.items)
+    items = [item for item in listing.items if item.part == "test" or not divided]
     known = [item for item in items if item.label in names]
     aside = [
         Aside(str(item.file), f"of class {item.label!r}, which the model does not know")
@@ -155,7 +155,7 @@ def labelled(
     pictures, bad = _decoded(known, size, channels, MEMORY, progress)
     if not len(pictures):
         raise InputError(
-            f"{found.layout}: no picture of a class that the model knows can be read:\n{listed(bad + aside)}"
+            f"{listing.layout}: no picture of a class that the model knows can be read:\n{listed(bad + aside)}"
         )
     return pictures.among(names), aside + bad
 
@@ -167,8 +167,8 @@ def _decoded(
     store = _store((len(items), channels, *size), memory)
 
     def read(numbered: tuple[int, Item]) -> None:
-        place, item = numbered
-        store[place] = read_pixels(item.file, size, channels)
+        number, item = numbered
+        store[number] = read_pixels(item.file, size, channels)
 
     answers = _each("reading", read, list(enumerate(items)), progress)
     bad = [
@@ -176,32 +176,32 @@ def _decoded(
         for item, why in zip(items, answers, strict=True)
         if isinstance(why, str)
     ]
-    good = [place for place, why in enumerate(answers) if why is None]
+    good = [number for number, why in enumerate(answers) if why is None]
     names = tuple(sorted({item.label for item in items}))
     numbers = {name: number for number, name in enumerate(names)}
-    labels = torch.tensor([numbers[items[place].label] for place in good], dtype=torch.int64)
-    files = [str(items[place].file) for place in good]
+    labels = torch.tensor([numbers[items[number].label] for number in good], dtype=torch.int64)
+    files = [str(items[number].file) for number in good]
     return Pictures(torch.from_numpy(store), torch.tensor(good, dtype=torch.int64), labels, names, files), bad
 
 
-def _divided(pictures: Pictures, items: Sequence[Item], share: float, seed: int) -> tuple[Pictures, Pictures]:
+def _divided(pictures: Pictures, items: Sequence[Item], fraction: float, seed: int) -> tuple[Pictures, Pictures]:
     if not items[0].part:
-        return pictures.split(share, seed)
+        return pictures.split(fraction, seed)
     train, test = (
         torch.tensor([number for number, item in enumerate(items) if item.part == part]) for part in ("train", "test")
     )
     return pictures[train], pictures[test]
 
 
-def _usable(items: list[Item], found: Found) -> tuple[list[Item], list[Aside]]:
+def _usable(items: list[Item], listing: Listing) -> tuple[list[Item], list[Aside]]:
     """The pictures of classes that can be trained on and tested, and what is left out."""
     train = Counter(item.label for item in items if item.part != "test")
     divided = any(item.part for item in items)
-    aside = [Aside(f"class {name!r}", "no picture to train on") for name in found.classes if not train[name]]
+    aside = [Aside(f"class {name!r}", "no picture to train on") for name in listing.classes if not train[name]]
     least = 1 if divided else 2
     aside += [
         Aside(f"class {name!r}", "one picture, where one to train on and one to test on are needed")
-        for name in found.classes
+        for name in listing.classes
         if 0 < train[name] < least
     ]
     kept = [item for item in items if train[item.label] >= least]
@@ -217,11 +217,11 @@ def _usable(items: list[Item], found: Found) -> tuple[list[Item], list[Aside]]:
     return kept, aside
 
 
-def _enough(good: int, bad: list[Aside], limit: float, found: Found) -> None:
-    if not found.items:
-        raise InputError(f"{found.layout}: there is no file in it; add pictures.")
+def _enough(good: int, bad: list[Aside], limit: float, listing: Listing) -> None:
+    if not listing.items:
+        raise InputError(f"{listing.layout}: there is no file in it; add pictures.")
     if not good:
-        raise InputError(f"{found.layout}: none of {len(bad)} files is a picture that can be read:\n{listed(bad)}")
+        raise InputError(f"{listing.layout}: none of {len(bad)} files is a picture that can be read:\n{listed(bad)}")
     if len(bad) > limit * (good + len(bad)):
         raise InputError(
             f"{len(bad)} of {good + len(bad)} files cannot be read, more than data.bad={limit:g} allows; mend or "
@@ -256,5 +256,5 @@ def _store(shape: tuple[int, ...], memory: float) -> np.ndarray[tuple[int, ...],
         return np.memmap(file, np.uint8, "w+", shape=shape)
 
 
-def _digest(pictures: Pictures, place: int) -> bytes:
-    return blake2b(pictures.store[pictures.rows[place]].numpy().tobytes(), digest_size=16).digest()
+def _digest(pictures: Pictures, number: int) -> bytes:
+    return blake2b(pictures.store[pictures.rows[number]].numpy().tobytes(), digest_size=16).digest()

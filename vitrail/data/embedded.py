@@ -12,7 +12,7 @@ from vitrail.data.pictures import Pictures
 from vitrail.errors import InputError
 from vitrail.registry import Registry
 
-# A source is asked for its parts with a path (or none), and the share and seed of a split where it has none of its own.
+# Asked for its parts with a path (or none), and the fraction and seed of a split where it has none of its own.
 Source = Callable[[Path | None, float, int], Parts]
 sources: Registry[Source] = Registry("data source")
 
@@ -21,7 +21,7 @@ GARMENTS = ("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt"
 
 
 @sources.add("digits")
-def digits(path: Path | None, share: float, seed: int) -> Parts:
+def digits(path: Path | None, fraction: float, seed: int) -> Parts:
     """1,797 handwritten digits of 8 x 8 pixels, the test part of UCI's optical recognition set, from scikit-learn."""
     if path is not None:
         raise InputError("the digits come with scikit-learn, so data.path has no meaning for them; leave it out.")
@@ -30,12 +30,12 @@ def digits(path: Path | None, share: float, seed: int) -> Parts:
     pixels, labels = load_digits(return_X_y=True)
     images = rearrange((torch.from_numpy(pixels) * 255 / 16).round().byte(), "m (y x) -> m 1 y x", y=8)
     everything = Pictures.of(images, torch.from_numpy(labels), "0123456789", "digit")
-    train, test = everything.split(share, seed)
+    train, test = everything.split(fraction, seed)
     return Parts(train, test, "scikit-learn's digits", len(everything), sizes=((8, 8),) * 3)
 
 
 @sources.add("fashion")
-def fashion(path: Path | None, share: float, seed: int) -> Parts:
+def fashion(path: Path | None, fraction: float, seed: int) -> Parts:
     """Fashion-MNIST (Xiao et al. 2017): 60,000 grey pictures of 28 x 28 to train on, 10,000 to test on, 10 garments."""
     folder = path or DEBIAN
     if set(idx_parts(folder)) != {"train", "test"}:
@@ -43,16 +43,16 @@ def fashion(path: Path | None, share: float, seed: int) -> Parts:
             f"Fashion-MNIST is not in {str(folder)!r}; install Debian's package dataset-fashion-mnist, or give with "
             f"--data the folder that holds its four files, such as train-images-idx3-ubyte.gz."
         )
-    return from_idx(folder, share, seed, GARMENTS)
+    return from_idx(folder, fraction, seed, GARMENTS)
 
 
-def from_idx(folder: Path, share: float, seed: int, names: tuple[str, ...] = ()) -> Parts:
-    """The idx files of a folder; without files to test on, a share of those to train on. Without names, numbers."""
+def from_idx(folder: Path, fraction: float, seed: int, names: tuple[str, ...] = ()) -> Parts:
+    """The idx files of a folder; without files to test on, a fraction of those to train on. Without names, numbers."""
     parts = idx_parts(folder)
     everything = _pictures(*parts["train"], names, "train").present()
     size = (int(everything.store.shape[2]), int(everything.store.shape[3]))
     if "test" not in parts:
-        train, test = everything.split(share, seed)
+        train, test = everything.split(fraction, seed)
         return Parts(train, test, "idx files", len(everything), sizes=(size,) * 3)
     held = _pictures(*parts["test"], names, "test")
     known = held.among(everything.names)

@@ -25,7 +25,7 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Found:
+class Listing:
     """What is there: how it is laid out, the files, every class that has a place, and what is not used."""
 
     layout: str
@@ -35,7 +35,7 @@ class Found:
     loose: tuple[Path, ...] = ()  # files beside the folders of the classes
 
 
-def find(path: Path) -> Found:
+def find(path: Path) -> Listing:
     """The pictures under a path: a folder by class, train/ and val/ or test/ by class, or a CSV of paths and labels."""
     if not path.exists():
         raise InputError(f"{str(path)!r} is not there; give a folder of pictures, one folder a class, or a CSV file.")
@@ -63,24 +63,24 @@ def find(path: Path) -> Found:
     return _classes(path)
 
 
-def _classes(path: Path) -> Found:
+def _classes(path: Path) -> Listing:
     folders = _folders(path)
     items = [Item(file, folder.name) for folder in folders for file in files_in(folder)]
     loose = tuple(sorted(file for file in path.iterdir() if not _skipped(file.name) and not file.is_dir()))
-    return Found("a folder for each class", items, [folder.name for folder in folders], loose=loose)
+    return Listing("a folder for each class", items, [folder.name for folder in folders], loose=loose)
 
 
-def _parts(train: Path, tests: list[Path]) -> Found:
+def _parts(train: Path, tests: list[Path]) -> Listing:
     classes = sorted({folder.name for part in (train, tests[0]) for folder in _folders(part)})
     roots: list[tuple[Part, Path]] = [("train", train), ("test", tests[0])]
     items = [
         Item(file, folder.name, part) for part, root in roots for folder in _folders(root) for file in files_in(folder)
     ]
     left = tuple(str(folder) for folder in tests[1:])
-    return Found(f"{train.name}/ and {tests[0].name}/, a folder for each class", items, classes, left)
+    return Listing(f"{train.name}/ and {tests[0].name}/, a folder for each class", items, classes, left)
 
 
-def _table(path: Path) -> Found:
+def _table(path: Path) -> Listing:
     """Rows of path and label, and perhaps split; paths are relative to the table, whose first row may name columns."""
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -119,7 +119,7 @@ def _table(path: Path) -> Found:
         items.append(Item(path.parent / row[at[0]], row[at[1]], where))
     if split is not None and len({item.part for item in items}) == 1:
         raise InputError(f"{str(path)!r} puts all pictures in one part; leave out the column {names[split]!r}.")
-    return Found(f"the table {path.name}", items, sorted({item.label for item in items}))
+    return Listing(f"the table {path.name}", items, sorted({item.label for item in items}))
 
 
 def _column(names: list[str], *known: str) -> int | None:

@@ -15,13 +15,13 @@ _TRAIN, _TEST = ("train",), ("t10k", "test", "val")
 
 def idx_parts(folder: Path) -> dict[str, tuple[Path, Path]]:
     """The pictures and labels of each part that a folder holds: {"train": (images, labels), "test": ...}."""
-    found = {}
+    parts = {}
     for part, names in (("train", _TRAIN), ("test", _TEST)):
         for name in names:
             pair = [_one(folder, name, what) for what in ("images", "labels")]
-            if part not in found and pair[0] and pair[1]:
-                found[part] = (pair[0], pair[1])
-    return found
+            if part not in parts and pair[0] and pair[1]:
+                parts[part] = (pair[0], pair[1])
+    return parts
 
 
 def read_pair(images: Path, labels: Path) -> tuple[Tensor, Tensor]:

@@ -37,7 +37,7 @@ class Pictures:
         return len(self.rows)
 
     def __getitem__(self, index: Tensor) -> "Pictures":
-        files = [self.files[place] for place in index.tolist()]
+        files = [self.files[number] for number in index.tolist()]
         return Pictures(self.store, self.rows[index], self.labels[index], self.names, files)
 
     @property
@@ -56,23 +56,23 @@ class Pictures:
         kept = (known >= 0).nonzero()[:, 0]
         return replace(self[kept], labels=known[kept], names=tuple(names))
 
-    def split(self, share: float, seed: int) -> tuple["Pictures", "Pictures"]:
-        """The pictures without a share of each class, and that share; the same ones for the same seed."""
+    def split(self, fraction: float, seed: int) -> tuple["Pictures", "Pictures"]:
+        """The pictures without a fraction of each class, and that fraction; the same ones for the same seed."""
         total, counts = len(self), torch.bincount(self.labels, minlength=len(self.names))
         if counts.min() < 2:  # noqa: PLR2004
             name = self.names[int(counts.argmin())]
             raise InputError(
                 f"class {name!r} has {int(counts.min())} pictures, and needs one to train and one to test on."
             )
-        if not len(self.names) <= math.ceil(share * total) <= total - len(self.names):
+        if not len(self.names) <= math.ceil(fraction * total) <= total - len(self.names):
             raise InputError(
-                f"a share of {share} of {total} pictures cannot hold one of each of {len(self.names)} classes and "
-                f"leave one; choose another data.test."
+                f"a fraction of {fraction} of {total} pictures cannot hold one of each of {len(self.names)} classes "
+                f"and leave one; choose another data.test."
             )
         from sklearn.model_selection import train_test_split  # noqa: PLC0415  # a second, for those who split
 
         kept, held = train_test_split(
-            range(total), test_size=share, random_state=seed, stratify=self.labels.numpy(), shuffle=True
+            range(total), test_size=fraction, random_state=seed, stratify=self.labels.numpy(), shuffle=True
         )
         return self[torch.tensor(kept)], self[torch.tensor(held)]
 

@@ -213,8 +213,8 @@ def _some(tokens: Tokens, most: int) -> list[int]:
     step = 1
     while start + -(-down // step) * -(-across // step) > max(most, start + 1):
         step += 1
-    places = [y * across + x for y in range(step // 2, down, step) for x in range(step // 2, across, step)]
-    return [*range(start), *(start + place for place in places)]
+    patches = [y * across + x for y in range(step // 2, down, step) for x in range(step // 2, across, step)]
+    return [*range(start), *(start + patch for patch in patches)]
 
 
 def letters(array: Any) -> str:

@@ -105,7 +105,7 @@ def _all_heads(way: "_Way", attention: Attention, z: Tensor, head: int) -> None:
     count, rank = z.shape[0], z.shape[2]
     listed = ", ".join(f"z_{one + 1}" for one in range(count)) if count <= NAMED else f"z_1, .., z_{count}"
     words = f"The heads side by side, {count} of them; the one walked through is z_{head + 1}."
-    columns = tuple(f"z_{one + 1}[{place + 1}]" for one in range(count) for place in range(rank))
+    columns = tuple(f"z_{one + 1}[{index + 1}]" for one in range(count) for index in range(rank))
     way.add("Z", f"Z = [{listed}]", words, rearrange(z, "h n r -> n (h r)"), way.names, columns)
     way.add("W_O", "W_O", "Learned: from all heads back to the width of a token.", attention.out.weight.T, columns)
     written, added = way["Z"].values @ attention.out.weight.T + attention.out.bias, tuple[str, ...]()

@@ -29,16 +29,16 @@ def sheet(axes: Axes, panels: Any, rows: Sequence[str], columns: Sequence[str], 
     large = -(-PANEL // max(down, across))  # pixels of a number
     sides = (down * large, across * large)
     corners = [np.arange(count) * (side + GAP) for count, side in zip(panels.shape[:2], sides, strict=True)]
-    size = [places[-1] + side for places, side in zip(corners, sides, strict=True)]
+    size = [starts[-1] + side for starts, side in zip(corners, sides, strict=True)]
     image = np.full((*size, *panels.shape[4:]), np.nan if panels.ndim == 4 else 1.0)  # noqa: PLR2004
     for row, y in enumerate(corners[0]):
         for column, x in enumerate(corners[1]):
             enlarged = panels[row, column].repeat(large, 0).repeat(large, 1)
             image[y : y + sides[0], x : x + sides[1]] = enlarged
     drawn = axes.imshow(image, interpolation="nearest", **how)
-    for axis, names, places, side in zip((axes.yaxis, axes.xaxis), (rows, columns), corners, sides, strict=True):
+    for axis, names, starts, side in zip((axes.yaxis, axes.xaxis), (rows, columns), corners, sides, strict=True):
         step = -(-len(names) // TITLES) if names else 1
-        axis.set_ticks((places + side / 2)[::step] if names else [], list(names)[::step])
+        axis.set_ticks((starts + side / 2)[::step] if names else [], list(names)[::step])
     axes.tick_params(length=0, labelsize=8, top=True, labeltop=True, bottom=False, labelbottom=False)
     axes.spines[:].set_visible(False)
     return drawn

@@ -58,8 +58,8 @@ def write_index(folder: Path, written: dict[str, dict[str, Any]], unread: Sequen
     names = list(dict.fromkeys(one["name"] for facts in written.values() for one in facts["methods"]))
     rows = []
     for method in names:
-        found = [one["gap"] for facts in written.values() for one in facts["methods"] if one["name"] == method]
-        gaps = np.array([gap for gap in found if gap is not None])
+        measured = [one["gap"] for facts in written.values() for one in facts["methods"] if one["name"] == method]
+        gaps = np.array([gap for gap in measured if gap is not None])
         if len(gaps) > 1:
             rows.append({"name": method, "gap": gaps.mean(), "error": gaps.std(ddof=1) / len(gaps) ** 0.5})
     rows.sort(key=lambda row: -row["gap"])
@@ -75,7 +75,7 @@ def numbers(name: str, e: Explanation, labels: Sequence[str], model: str) -> dic
     likeliest = e.probabilities.topk(min(TOP, len(names))).indices.tolist()
     layers, heads = e.attended.shape[:2]
     who = _answering(e)
-    said = {
+    details = {
         "who": who["name"],
         "layer": e.layer + 1,
         "head": "the mean of its heads" if e.head is None else f"head {e.head + 1}",
@@ -102,7 +102,7 @@ def numbers(name: str, e: Explanation, labels: Sequence[str], model: str) -> dic
         "methods": [
             {
                 "name": method,
-                "about": ABOUT[method][0].format(**said) if method in ABOUT else "",
+                "about": ABOUT[method][0].format(**details) if method in ABOUT else "",
                 "formula": (methods[method].__doc__ or "").split("\n\n")[0].strip(),
                 "unit": ABOUT[method][1] if method in ABOUT else "importance",
                 "map": values.flatten().tolist(),
@@ -181,16 +181,16 @@ def _write_page(path: Path, facts: dict[str, Any], pixels: Tensor, e: Explanatio
 
 def _note(packed: Packed, e: Explanation) -> str:
     queries = packed.about.get("queries")
-    said = []
+    sentences = []
     if queries is not None and len(queries) < e.tokens.count:
-        said.append(f"Kept for {len(queries)} of {e.tokens.count} tokens; of the others the nearest one is shown.")
+        sentences.append(f"Kept for {len(queries)} of {e.tokens.count} tokens; of the others the nearest one is shown.")
     mean, most = packed.error
     if most >= NOTED:
-        said.append(
+        sentences.append(
             f"To keep the page small, some of the attention of a token is shown elsewhere than it is: {mean:.1%} on "
             f"average, {most:.1%} at most; of {_answering(e)['name']} it is exact."
         )
-    return " ".join(said)
+    return " ".join(sentences)
 
 
 def _chart(e: Explanation, name: str) -> Any:

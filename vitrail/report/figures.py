@@ -170,10 +170,10 @@ class Figures:
 
     def _positions_over_time(self, alike: dict[int, Any]) -> None:
         down, across = next(iter(alike.values())).shape[:2]
-        places = [(0, 0), (down // 4, across // 4), (down // 2, across // 2), (down - 1, across // 2)]
-        grid = np.stack([[one[y, x] for one in alike.values()] for y, x in places])
+        patches = [(0, 0), (down // 4, across // 4), (down // 2, across // 2), (down - 1, across // 2)]
+        grid = np.stack([[one[y, x] for one in alike.values()] for y, x in patches])
         figure, axes = sheet_figure(grid, each=1.2)
-        drawn = sheet(axes, grid, [f"patch {y + 1}, {x + 1}" for y, x in places], _steps(alike), **_cosine())
+        drawn = sheet(axes, grid, [f"patch {y + 1}, {x + 1}" for y, x in patches], _steps(alike), **_cosine())
         figure.colorbar(drawn, ax=axes, label="cosine similarity", fraction=0.04, aspect=30)
         words = "How alike the position of four of the patches is to all others, at several steps of the training."
         self._save(figure, "positions-over-time", "Positions over time", words)

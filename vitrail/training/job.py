@@ -116,9 +116,9 @@ class Job:
 
     def resume(self) -> int:
         """Go on from the newest complete checkpoint; the step it stands at."""
-        found = self.world.same(self.run.checkpoints.newest() if self.world.first else None)
-        if found is not None:
-            step, data = found
+        newest = self.world.same(self.run.checkpoints.newest() if self.world.first else None)
+        if newest is not None:
+            step, data = newest
             self._restore(unpack(data))
             self.step = step
         return self.step

@@ -152,11 +152,11 @@ def _adamw(
     for parameter in parameters:
         if parameter.requires_grad:
             groups.setdefault((above.get(id(parameter), 0), id(parameter) in matrices), []).append(parameter)
-    made = [
+    parameter_groups = [
         {"params": group, "lr": lr * layer_decay**layers, "weight_decay": decay if decayed else 0.0}
         for (layers, decayed), group in sorted(groups.items(), key=lambda item: (item[0][0], not item[0][1]))
     ]
-    return optim.AdamW(made, lr=lr, betas=betas, weight_decay=decay, fused=True)
+    return optim.AdamW(parameter_groups, lr=lr, betas=betas, weight_decay=decay, fused=True)
 
 
 def layers_above(model: nn.Module) -> dict[int, int]:

@@ -84,18 +84,18 @@ def _read(path: Path) -> dict[str, Lazy]:
 def read_shards(index: Path) -> dict[str, Lazy]:
     """The tensors of several files beside an index that says which is where."""
     about = read_json(index)
-    places = about.get("weight_map") if isinstance(about, dict) else None
-    if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
+    shards = about.get("weight_map") if isinstance(about, dict) else None
+    if not isinstance(shards, dict) or not all(isinstance(name, str) for name in shards.values()):
         raise InputError(f"{str(index)!r} does not say where its tensors are (weight_map); {AGAIN}.")
-    found: dict[str, Lazy] = {}
-    for name in sorted(set(places.values())):
+    tensors: dict[str, Lazy] = {}
+    for name in sorted(set(shards.values())):
         if Path(name).name != name:
             raise InputError(f"{str(index)!r} names {name!r}, a file outside its folder, which is not read.")
-        found |= read_tensors(index.parent / name)
-    missing = sorted(places.keys() - found.keys())
+        tensors |= read_tensors(index.parent / name)
+    missing = sorted(shards.keys() - tensors.keys())
     if missing:
         raise InputError(f"{str(index)!r} names {listed(missing)}, not in any of its files; {AGAIN}.")
-    return found
+    return tensors
 
 
 def json_table(path: Path) -> dict[str, Any]:
@@ -182,7 +182,7 @@ def _archive(path: Path) -> zipfile.ZipFile:
 
 
 def _npz(path: Path, archive: zipfile.ZipFile) -> dict[str, Lazy]:
-    found = {}
+    tensors = {}
     for entry in archive.infolist():
         name = entry.filename.removesuffix(".npy")
         try:
@@ -196,8 +196,8 @@ def _npz(path: Path, archive: zipfile.ZipFile) -> dict[str, Lazy]:
             )
         if math.prod(shape) * dtype.itemsize + header != entry.file_size:
             raise InputError(f"{str(path)!r}: {name!r} does not hold as many numbers as it says; {AGAIN}.")
-        found[name] = Lazy(name, shape, partial(_array, path, entry.filename))
-    return found
+        tensors[name] = Lazy(name, shape, partial(_array, path, entry.filename))
+    return tensors
 
 
 def _array_header(file: Any) -> tuple[tuple[int, ...], np.dtype[Any], int]:
@@ -247,21 +247,21 @@ def _pickled(path: Path, archive: zipfile.ZipFile | None) -> dict[str, Lazy]:
                 f"ask its maker for safetensors."
             ) from None
         raise InputError(f"{str(path)!r} is damaged or no file of weights ({_first(error)}); {AGAIN}.") from None
-    found = dict(_tensors(content))
-    _check_tensors(path, found, size)
-    return {name: Lazy(name, tuple(tensor.shape), tensor.detach) for name, tensor in found.items()}
+    tensors = dict(_tensors(content))
+    _check_tensors(path, tensors, size)
+    return {name: Lazy(name, tuple(tensor.shape), tensor.detach) for name, tensor in tensors.items()}
 
 
-def _check_tensors(path: Path, found: dict[str, Tensor], size: int) -> None:
+def _check_tensors(path: Path, tensors: dict[str, Tensor], size: int) -> None:
     """Tensors are what their file holds, and no more."""
-    if not found:
+    if not tensors:
         raise InputError(f"{str(path)!r} holds no tensors by name; save the model's state_dict().")
-    for name, tensor in found.items():
+    for name, tensor in tensors.items():
         if tensor.layout != torch.strided or tensor.device.type != "cpu":
             raise InputError(f"{str(path)!r}: {name!r} is not an array of numbers in memory; save the weights as such.")
         if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
             raise InputError(f"{str(path)!r}: {name!r} claims more numbers than the file holds for it; {AGAIN}.")
-    if sum(tensor.numel() * tensor.element_size() for tensor in found.values()) > 2 * size:  # some may be shared
+    if sum(tensor.numel() * tensor.element_size() for tensor in tensors.values()) > 2 * size:  # some may be shared
         raise InputError(f"{str(path)!r} claims more numbers than it has bytes for; {AGAIN}.")
 
 

@@ -49,26 +49,26 @@ def read(
 
     A size or a number of channels that is wanted tells the shape of positions or patches, where nothing else does.
     """
-    place = fetch(os.fspath(path)) if os.fspath(path).startswith("hf:") else Path(path)
-    if not place.is_file() and not place.is_dir():
-        raise InputError(f"{str(place)!r} is not there; give a run directory, a file of weights, or hf:owner/name.")
+    location = fetch(os.fspath(path)) if os.fspath(path).startswith("hf:") else Path(path)
+    if not location.is_file() and not location.is_dir():
+        raise InputError(f"{str(location)!r} is not there; give a run directory, a file of weights, or hf:owner/name.")
     request = _request(strict, normalise, stated, {"image": image, "channels": channels})
-    about = own_config(place)
-    if about is None and not place.is_dir() and place.name == "model.safetensors":
-        about = own_config(place.parent)
+    about = own_config(location)
+    if about is None and not location.is_dir() and location.name == "model.safetensors":
+        about = own_config(location.parent)
     if about is not None and about.get("format", "vitrail") == "vitrail":
-        return _own(place if place.is_dir() else place.parent, about, request)
-    tensors = _tensors(place)
+        return _own(location if location.is_dir() else location.parent, about, request)
+    tensors = _tensors(location)
     for kind in formats.values():
         if kind().recognises(tensors):
-            return _foreign(place, kind(), tensors, about, request)
+            return _foreign(location, kind(), tensors, about, request)
     if any(name.endswith("attention.f.query.weight") for name in tensors):
         raise InputError(
-            f"{str(place)!r} is of a run, and needs the run's config.json beside it; give its whole folder."
+            f"{str(location)!r} is of a run, and needs the run's config.json beside it; give its whole folder."
         )
     raise InputError(
-        f"{str(place)!r} holds {len(tensors)} tensors, such as {listed(sorted(tensors), 3)}, in no format known here: "
-        f"{', '.join(dict.fromkeys(kind.name for kind in formats.values()))}."
+        f"{str(location)!r} holds {len(tensors)} tensors, such as {listed(sorted(tensors), 3)}, in no format known "
+        f"here: {', '.join(dict.fromkeys(kind.name for kind in formats.values()))}."
     )
 
 
@@ -90,17 +90,17 @@ def _request(strict: bool, normalise: Any, stated: dict[str, Any], wanted: dict[
     return Request(strict, stated, wanted, Normalise.of(normalise) if normalise is not None else None)
 
 
-def _tensors(place: Path) -> dict[str, Lazy]:
-    if place.is_dir():
-        files = [place / name for name in WHOLE if (place / name).is_file()]
-        files = files[:1] or sorted(path for path in place.iterdir() if path.suffix in KINDS)
-        if not files and (place / "recipe.json").is_file():
-            raise InputError(f"the run in {str(place)!r} has not finished; go on with it by adding --resume.")
+def _tensors(location: Path) -> dict[str, Lazy]:
+    if location.is_dir():
+        files = [location / name for name in WHOLE if (location / name).is_file()]
+        files = files[:1] or sorted(path for path in location.iterdir() if path.suffix in KINDS)
+        if not files and (location / "recipe.json").is_file():
+            raise InputError(f"the run in {str(location)!r} has not finished; go on with it by adding --resume.")
         if len(files) != 1:
             several = f"several: {listed([path.name for path in files])}" if files else "none"
-            raise InputError(f"{str(place)!r} should hold one file of weights, and holds {several}; name the file.")
-        place = files[0]
-    return read_shards(place) if place.name.endswith(".index.json") else read_tensors(place)
+            raise InputError(f"{str(location)!r} should hold one file of weights, and holds {several}; name the file.")
+        location = files[0]
+    return read_shards(location) if location.name.endswith(".index.json") else read_tensors(location)
 
 
 def _own(folder: Path, about: dict[str, Any], request: Request) -> Weights:
@@ -120,15 +120,16 @@ def _own(folder: Path, about: dict[str, Any], request: Request) -> Weights:
 
 
 def _foreign(
-    place: Path, kind: Format, tensors: dict[str, Lazy], about: dict[str, Any] | None, request: Request
+    location: Path, kind: Format, tensors: dict[str, Lazy], about: dict[str, Any] | None, request: Request
 ) -> Weights:
     """Another library's; whatever is wrong with a stranger's tensors ends here, as a sentence."""
     try:
-        return kind.read(place, tensors, about, request)
+        return kind.read(location, tensors, about, request)
     except InputError:
         raise
     except (RuntimeError, IndexError, KeyError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
         first = str(error).strip().splitlines()[:1]
         raise InputError(
-            f"{str(place)!r} is of {kind.name}, but its tensors do not fit together ({' '.join(first)[:120]}); {AGAIN}."
+            f"{str(location)!r} is of {kind.name}, but its tensors do not fit together "
+            f"({' '.join(first)[:120]}); {AGAIN}."
         ) from error

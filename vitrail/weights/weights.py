@@ -36,14 +36,14 @@ class Weights:
 
     def adapted(self, *, head: str = "keep", **changes: Any) -> "Weights":
         """For another size of pictures, other channels, patches or classes; with a fresh head, if asked for."""
-        made = families[self.family].adapt(self.config, self.state, self.normalise, head=head, **changes)
+        adapted = families[self.family].adapt(self.config, self.state, self.normalise, head=head, **changes)
         return replace(
             self,
-            config=made.config,
-            state=made.state,
-            normalise=made.normalise,
-            labels=None if made.fresh else self.labels,
-            notes=[*self.notes, *made.notes],
+            config=adapted.config,
+            state=adapted.state,
+            normalise=adapted.normalise,
+            labels=None if adapted.fresh else self.labels,
+            notes=[*self.notes, *adapted.notes],
         )
 
     def model(self) -> Model:

@@ -49,9 +49,9 @@ class TestPictures(EvaluationSet):
 
     def measure(self, model: Model, world: World = ALONE) -> Measurement:
         logits = answers(model, self.pictures, self.normalise, world)
-        found = scores(logits, self.pictures.labels, self.pictures.names)
-        summary = {"accuracy": found.accuracy, "correct": found.correct, "tested": found.tested}
-        return Measurement({"accuracy": found.accuracy, "loss": found.loss}, summary, found, logits)
+        result = scores(logits, self.pictures.labels, self.pictures.names)
+        summary = {"accuracy": result.accuracy, "correct": result.correct, "tested": result.tested}
+        return Measurement({"accuracy": result.accuracy, "loss": result.loss}, summary, result, logits)
 
 
 @torch.no_grad()

@@ -171,7 +171,7 @@ class PictureTask(Task):
         parts = self.parts
         record = {
             "layout": parts.layout,
-            "files": parts.found,
+            "files": parts.total,
             "train": len(parts.train),
             "test": len(parts.test),
             "classes": {
@@ -211,8 +211,8 @@ class PictureTask(Task):
         return shown.lines(measurement.scores)
 
     def headline(self, measurement: Measurement) -> str:
-        found = measurement.scores
-        return f"test accuracy {found.accuracy:.2%} ({found.correct:,} of {found.tested:,})"
+        scores = measurement.scores
+        return f"test accuracy {scores.accuracy:.2%} ({scores.correct:,} of {scores.tested:,})"
 
 
 def class_names(weights: Weights) -> tuple[str, ...]:

@@ -44,7 +44,7 @@ class Format(ABC):
         """Whether a file is of this format."""
 
     @abstractmethod
-    def read(self, place: Path, tensors: Tensors, about: dict[str, Any] | None, request: Request) -> Weights:
+    def read(self, location: Path, tensors: Tensors, about: dict[str, Any] | None, request: Request) -> Weights:
         """The tensors under our names, with the configuration read off them, or off what ``save`` wrote about them."""
 
     def suits(self, config: Any) -> bool:  # noqa: ARG002

@@ -33,20 +33,20 @@ class ViTFormat(Shape, Format):
         """Whether a file is of this format."""
         return self.patch_weight in tensors and self.names.norm1.format(0) + f"{self.layout.dot}bias" in tensors
 
-    def read(self, place: Path, tensors: Tensors, about: dict[str, Any] | None, request: Request) -> Weights:
-        path = str(place)
+    def read(self, location: Path, tensors: Tensors, about: dict[str, Any] | None, request: Request) -> Weights:
+        path = str(location)
         config: Any = None
-        told = hints_by_user(request)
+        user_hints = hints_by_user(request)
         if about is None:
-            stated = hints_of(place if place.is_dir() else place.parent)
+            stated = hints_of(location if location.is_dir() else location.parent)
             request.check(path, stated)
-            hints = told.over(stated)
+            hints = user_hints.over(stated)
         else:
             config = checked_config(path, self.family, about["model"], tensors)
             request.check(path, config)
             labels = stated_labels(about.get("labels"), path)
             normalise = request.normalise or stated_normalise(about, path)
-            hints = replace(told, image=config.size, pool=config.pool, normalise=normalise, labels=labels)
+            hints = replace(user_hints, image=config.size, pool=config.pool, normalise=normalise, labels=labels)
         known = self.understand(tensors, hints)
         config = config or checked_config(path, self.family, self.fields(known, hints), tensors)
         state, over = self._moved(path, config, known, strict=request.strict)

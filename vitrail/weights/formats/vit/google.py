@@ -39,8 +39,8 @@ class Npz(ViTFormat):
         resnet=ResNetNames(
             root="conv_root",
             root_norm="gn_root",
-            conv="block{stage}/unit{unit}/conv{place}",
-            norm="block{stage}/unit{unit}/gn{place}",
+            conv="block{stage}/unit{unit}/conv{index}",
+            norm="block{stage}/unit{unit}/gn{index}",
             shortcut="block{stage}/unit{unit}/conv_proj",
             shortcut_norm="block{stage}/unit{unit}/gn_proj",
             first=1,

@@ -10,7 +10,7 @@ from vitrail.weights.moves import Move
 
 @dataclass(frozen=True)
 class ResNetNames:
-    """What a library calls the parts of a hybrid's ResNet; ``{stage}``, ``{unit}`` and ``{place}`` are numbers."""
+    """What a library calls the parts of a hybrid's ResNet; ``{stage}``, ``{unit}`` and ``{index}`` are numbers."""
 
     root: str
     root_norm: str
@@ -125,9 +125,9 @@ class ViTMoves:
                     f"embed.stem.stages.{stage}.{unit}",
                     {"stage": stage + names.first, "unit": unit + names.first},
                 )
-                for place in (1, 2, 3):
-                    yield self._convolution(f"{ours}.f.{3 * place - 3}", names.conv.format(place=place, **at))
-                    yield from self._norm(f"{ours}.f.{3 * place - 2}", names.norm.format(place=place, **at))
+                for index in (1, 2, 3):
+                    yield self._convolution(f"{ours}.f.{3 * index - 3}", names.conv.format(index=index, **at))
+                    yield from self._norm(f"{ours}.f.{3 * index - 2}", names.norm.format(index=index, **at))
                 if unit == 0:
                     yield self._convolution(f"{ours}.shortcut.0", names.shortcut.format(**at))
                     yield from self._norm(f"{ours}.shortcut.1", names.shortcut_norm.format(**at))

@@ -70,9 +70,11 @@ class Shape:
         names, tensors, dot = self.names, known.tensors, self.layout.dot
         width = self._shape(tensors, f"{names.norm1.format(0)}{dot}{self.layout.gain}", 1)[0]
         depth = self._depth(tensors)
-        for what, there, said in (("width", width, hints.width), ("depth", depth, hints.depth)):
-            if said not in (None, there):
-                raise InputError(f"config.json says {what} {said}, and the tensors {there}; take both from one model.")
+        for what, there, stated in (("width", width, hints.width), ("depth", depth, hints.depth)):
+            if stated not in (None, there):
+                raise InputError(
+                    f"config.json says {what} {stated}, and the tensors {there}; take both from one model."
+                )
         heads, head = self.heads(tensors, width, hints)
         patch, channels = self.patch(tensors, hints)
         fields: dict[str, Any] = {
@@ -162,7 +164,7 @@ class Shape:
     def _depth(self, tensors: Tensors) -> int:
         before, after = self.names.norm1.split("{}")
         pattern = re.compile(re.escape(before) + r"(\d+)" + re.escape(after))
-        return 1 + max(int(found[1]) for name in tensors if (found := pattern.match(name)))
+        return 1 + max(int(match[1]) for name in tensors if (match := pattern.match(name)))
 
     def _rows(self, tensors: Tensors, name: str) -> int:
         bias = f"{name}{self.layout.dot}{self.layout.bias}"
@@ -190,9 +192,9 @@ def resnet_stem(units: tuple[int, ...]) -> str:
 
 def count_units(pattern: str, tensors: Tensors) -> tuple[int, ...]:
     """How many units each stage has, where a pattern finds stage and unit in a name."""
-    found = {(int(m[1]), int(m[2])) for name in tensors if (m := re.match(pattern, name))}
-    stages = sorted({stage for stage, _ in found})
-    return tuple(sum(stage == one for stage, _ in found) for one in stages)
+    units = {(int(m[1]), int(m[2])) for name in tensors if (m := re.match(pattern, name))}
+    stages = sorted({stage for stage, _ in units})
+    return tuple(sum(stage == one for stage, _ in units) for one in stages)
 
 
 def hybrid_patch(units: tuple[int, ...], kernel: int) -> int:

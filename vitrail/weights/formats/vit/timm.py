@@ -42,8 +42,8 @@ class Timm(ViTFormat):
         resnet=ResNetNames(
             root="patch_embed.backbone.stem.conv",
             root_norm="patch_embed.backbone.stem.norm",
-            conv="patch_embed.backbone.stages.{stage}.blocks.{unit}.conv{place}",
-            norm="patch_embed.backbone.stages.{stage}.blocks.{unit}.norm{place}",
+            conv="patch_embed.backbone.stages.{stage}.blocks.{unit}.conv{index}",
+            norm="patch_embed.backbone.stages.{stage}.blocks.{unit}.norm{index}",
             shortcut="patch_embed.backbone.stages.{stage}.blocks.{unit}.downsample.conv",
             shortcut_norm="patch_embed.backbone.stages.{stage}.blocks.{unit}.downsample.norm",
         ),
