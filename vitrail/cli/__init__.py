@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+import warnings
 from typing import Annotated
 
 import typer
@@ -55,6 +56,7 @@ def top(
 
 def main() -> None:
     """Exit status: 0 done, 1 failed with a message, 2 wrong usage."""
+    warnings.filterwarnings("ignore", module=r"PIL\.")  # what is wrong with a picture is said in our own words
     try:
         app()
     except InputError as error:

@@ -107,7 +107,8 @@ def _run(recipe: Recipe, run: "Run", *, resume: bool) -> tuple[str, dict[str, An
                 say(plan(job, seconds))
                 say(f"going on after step {went_on:,} of {job.total:,}") if went_on else None
             try:
-                shown(job, job.steps(_Stop()))
+                with _Stop() as stop:
+                    shown(job, job.steps(stop))
             except Interrupted as stopped:
                 if here.first:
                     say(f"vitrail: {stopped}; go on with:\n  {command} --resume")
@@ -123,9 +124,15 @@ class _Stop:
     """Whether the system, or someone at the keyboard, asked this process to end. A second time ends it at once."""
 
     def __init__(self) -> None:
-        self.asked = False
-        for name in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(name, self._ask)
+        self.asked, self.before = False, dict[signal.Signals, Any]()
+
+    def __enter__(self) -> "_Stop":
+        self.before = {name: signal.signal(name, self._ask) for name in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for name, handler in self.before.items():
+            signal.signal(name, handler)
 
     def _ask(self, number: int, _: Any) -> None:
         if self.asked and number == signal.SIGINT:

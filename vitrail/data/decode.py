@@ -4,8 +4,6 @@ What the file holds decides, not its name. Formats that run a program to be read
 """
 
 import stat
-import threading
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,7 +20,6 @@ Pixels = NDArray[np.uint8]  # c H W
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "AVIF")
 LIMIT = 89_478_485  # pixels, Pillow's own: a file of some kilobytes may unpack to any number of them
 _WHITE = 255
-_opening = threading.Lock()  # the warnings are the whole process's
 
 
 class Unreadable(Exception):  # noqa: N818  # what it says of a file, not of the program
@@ -109,9 +106,7 @@ def _open(file: Path | bytes) -> Image.Image:
         if not status.st_size:
             raise Unreadable("empty")
         source = file
-    with _opening, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        image = Image.open(source, formats=FORMATS)
+    image = Image.open(source, formats=FORMATS)
     most = 2 * LIMIT if image.format == "JPEG" else LIMIT  # which is not unpacked whole
     if image.width * image.height > most:
         image.close()
