@@ -1,11 +1,14 @@
 """Imports point only downward."""
 
 import ast
+import importlib
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 import vitrail
+from vitrail.registry import Registry
 
 ROOT = Path(vitrail.__file__).parent
 LEVELS = [
@@ -92,3 +95,37 @@ def test_within_the_core_too(name):
 
 def test_the_core_is_all_there():
     assert set(CORE) == {path.stem for path in (ROOT / "core").glob("*.py")}
+
+
+def test_no_verb_imports_another():
+    verbs = {path.stem for path in (ROOT / "cli").glob("*.py")} - {"__init__", "console", "progress", "plan"}
+    for verb in verbs:
+        others = {
+            name.split(".")[2] for name in imports(ROOT / "cli" / f"{verb}.py") if name.startswith("vitrail.cli.")
+        }
+        assert not others & verbs, f"cli/{verb}.py imports {others & verbs}"
+
+
+@pytest.mark.parametrize("name", ["recipe.json", "data.json", "metrics.jsonl", "scores.json", "history", "tensorboard"])
+def test_the_run_directory_has_one_reader_and_writer(name):
+    """The names of its files stand in runs.py; weights.reading asks for one, to say that a run has not finished."""
+    known = {path.name for path in files() if f'"{name}"' in path.read_text()}
+    assert known <= {"runs.py", "reading.py"}
+
+
+@pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_module_is_not_replaced_by_a_function_of_its_name(path):
+    parts = path.relative_to(ROOT.parent).with_suffix("").parts
+    if parts[-1] in ("__init__", "__main__"):
+        return
+    importlib.import_module(".".join(parts))
+    named = getattr(importlib.import_module(".".join(parts[:-1])), parts[-1])
+    assert isinstance(named, ModuleType | Registry), f"{'.'.join(parts)} is {named}"  # kernels are in kernels.py
+
+
+@pytest.mark.parametrize("folder", ["training", "runs.py", "report/run.py", "cli/plan.py"])
+def test_what_trains_and_reports_knows_of_no_picture(folder):
+    """Of the task it is given it knows the interface; a run alone has a predictor of pictures."""
+    for path in [ROOT / folder] if folder.endswith(".py") else sorted((ROOT / folder).glob("*.py")):
+        known = {name for name in imports(path) if name.startswith("vitrail.tasks.pictures")}
+        assert known <= ({"vitrail.tasks.pictures.predictor"} if path.name == "runs.py" else set())

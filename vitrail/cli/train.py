@@ -5,7 +5,7 @@ import shlex
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
 
@@ -126,7 +126,7 @@ class _Stop:
     def __init__(self) -> None:
         self.asked, self.before = False, dict[signal.Signals, Any]()
 
-    def __enter__(self) -> "_Stop":
+    def __enter__(self) -> Self:
         self.before = {name: signal.signal(name, self._ask) for name in (signal.SIGINT, signal.SIGTERM)}
         return self
 

@@ -1,11 +1,11 @@
 """Data: where it comes from and how it reaches a model."""
 
 from vitrail.data.batches import Batch, Batches, Examples, Rows, stream
-from vitrail.data.collect import Aside, Parts, Survey, collect, labelled, listed, read_items, survey
+from vitrail.data.collection import Aside, Parts, Survey, collect, labelled, listed, read_items, survey
 from vitrail.data.decode import Unreadable, read_pixels
 from vitrail.data.embedded import from_idx, read_idx_part, sources
-from vitrail.data.find import files_in, find
 from vitrail.data.idx import idx_parts
+from vitrail.data.listing import files_in, find
 from vitrail.data.normalise import NORMALISATIONS, Normalise
 from vitrail.data.pictures import Pictures, unit
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from einops import rearrange
 
-from vitrail.data.collect import Aside, Parts
+from vitrail.data.collection import Aside, Parts
 from vitrail.data.idx import idx_parts, read_pair
 from vitrail.data.pictures import Pictures
 from vitrail.errors import InputError

@@ -1,7 +1,7 @@
 """Training."""
 
-from vitrail.training.fit import NotFinite, Step, fit
 from vitrail.training.job import Interrupted, Job, Measured, Result, train_head
+from vitrail.training.loop import NotFinite, Step, fit
 from vitrail.training.optim import Muon, adamw, muon, warmup_cosine
 
 __all__ = [

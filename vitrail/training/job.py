@@ -19,8 +19,8 @@ from vitrail.families import Model
 from vitrail.progress import Progress, silent
 from vitrail.tasks.task import Measurement, Task
 from vitrail.training.checkpoint import Checkpoints, unpack
-from vitrail.training.fit import NotFinite, Optimizer, Precision, Step, fit
 from vitrail.training.log import Log
+from vitrail.training.loop import NotFinite, Optimizer, Precision, Step, fit
 from vitrail.training.optim import adamw, muon, warmup_cosine
 
 Tensors = tuple[Tensor, ...] | list[Tensor]

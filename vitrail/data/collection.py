@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from vitrail.data.decode import Header, Size, Unreadable, read_header, read_pixels
-from vitrail.data.find import Item, Listing
+from vitrail.data.listing import Item, Listing
 from vitrail.data.pictures import Pictures
 from vitrail.errors import InputError
 from vitrail.progress import Progress

@@ -10,7 +10,7 @@ from corpus import encoded, good, gradient, write_bad, write_classes
 from PIL import Image
 
 from vitrail.data import collect, find, from_idx, idx_parts, labelled, read_idx_part, survey
-from vitrail.data.collect import _store
+from vitrail.data.collection import _store
 from vitrail.errors import InputError
 
 
