@@ -16,6 +16,7 @@ from vitrail.lens import curves, methods, random_curves
 from vitrail.machine import keep_memory
 from vitrail.report.figures import spread
 from vitrail.runs import Run
+from vitrail.tasks.pictures.predictor import Predictor
 
 
 def main() -> None:
@@ -26,7 +27,7 @@ def main() -> None:
     options = parser.parse_args()
     keep_memory()
     run = Run(options.run)
-    predictor = run.predictor()
+    predictor = Predictor.of(run.weights())
     model = predictor.model
     test = run.evaluation_set(weights=predictor.weights).pictures
     images = predictor.normalise(unit(test[spread(len(test), options.pictures)].images))

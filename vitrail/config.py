@@ -14,14 +14,14 @@ from vitrail.errors import InputError, unknown
 Rate = Annotated[float, Field(ge=0, lt=1)]
 
 
-def _part(value: Any) -> Any:
+def _component(value: Any) -> Any:
     if isinstance(value, dict) and not isinstance(value.get("name"), str):
         raise InputError(f"{value!r} names nothing; give a name and options, such as {{name = 'local', window = 7}}.")
     return value["name"] if isinstance(value, dict) and len(value) == 1 else value
 
 
 # A part by its name, or as a table of its name and options; see Registry.make.
-Part = Annotated[str | dict[str, Any], BeforeValidator(_part)]
+Component = Annotated[str | dict[str, Any], BeforeValidator(_component)]
 
 
 class Config(BaseModel):

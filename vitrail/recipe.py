@@ -1,6 +1,7 @@
 """What every recipe has: a model, weights to start from, an optimizer, a training. Each task adds its own sections."""
 
-from typing import Annotated, Any, ClassVar, Literal
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
@@ -66,6 +67,7 @@ class Recipe(Config):
     """
 
     sections: ClassVar[tuple[str, ...]] = ("weights", "model", "optim", "train")  # in the order they are shown
+    of_updates: ClassVar[tuple[str, ...]] = ("optim", "train")  # sections without a part where the head alone is fitted
 
     about: str = ""
     command: str = ""
@@ -81,9 +83,12 @@ class Recipe(Config):
         """The fields of a recipe for data that is given by its path alone, if it looks like this task's."""
         return None
 
-    def absolute(self) -> "Recipe":
+    def absolute(self) -> Self:
         """The same, with paths that hold from any folder."""
-        return self
+        path = self.weights.path
+        if path is None or not Path(path).exists():
+            return self
+        return self.model_copy(update={"weights": self.weights.model_copy(update={"path": str(Path(path).absolute())})})
 
 
 recipes: Registry[type[Recipe]] = Registry("task")  # the recipe of each

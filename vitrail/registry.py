@@ -30,9 +30,12 @@ class Registry(Mapping[str, T], Generic[T]):
         """What a part names, built with its options: ``"local"``, or ``{"name": "local", "window": 7}``."""
         given = {"name": part} if isinstance(part, str) else dict(part)
         name = given.pop("name")
+        given = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in given.items()
+        }  # as from JSON
         build: Any = self[name]
         try:
-            return build(**dict(options(build)(**given)))
+            return build(**dict(options(build)(**{key: _hashable(value) for key, value in given.items()})))
         except InputError as error:
             raise InputError(f"{self.noun} {name!r}: {error}") from None
 
@@ -53,3 +56,8 @@ class Registry(Mapping[str, T], Generic[T]):
 
     def __len__(self) -> int:
         return len(self._things)
+
+
+def _hashable(value: Any) -> Any:
+    """A sequence as it was before it went through TOML or JSON."""
+    return tuple(value) if isinstance(value, list) else value

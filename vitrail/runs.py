@@ -9,6 +9,7 @@ checkpoints/  history/  tensorboard/            to go on from; models kept along
 report.html                                     what report.write_report made of all that
 """
 
+import os
 import platform
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -23,14 +24,13 @@ import torch
 
 from vitrail.distributed import World
 from vitrail.errors import InputError
-from vitrail.families import Model
+from vitrail.families import Model, families
 from vitrail.files import Pathlike, make_folder, read_json, write_json
 from vitrail.progress import Progress, silent
 from vitrail.recipe import Recipe
 from vitrail.tasks import parse_recipe
-from vitrail.tasks.pictures.predictor import Answer, Predictor, inputs_of
 from vitrail.tasks.registry import tasks
-from vitrail.tasks.task import EvaluationSet, Measurement, Task
+from vitrail.tasks.task import EvaluationSet, Measurement, Task, Trained
 from vitrail.training import Result
 from vitrail.training.checkpoint import Checkpoints, Lock
 from vitrail.training.log import Log, read_metrics
@@ -81,7 +81,11 @@ class Run:
     @property
     def task(self) -> type[Task]:
         """The task that the model is for; weights from elsewhere label pictures."""
-        return tasks[self.about.get("task", "pictures")]
+        about = self.about
+        name = about.get("task") or (families[about["family"]].task if "family" in about else "pictures")
+        if not name:
+            raise InputError(f"{self.name!r} does not say which task it is for; train it, or load it with vt.load.")
+        return tasks[name]
 
     def metrics(self) -> list[dict[str, Any]]:
         """Its steps and measurements, a line each."""
@@ -98,7 +102,8 @@ class Run:
     def origin(self) -> "Run":
         """The run that a model kept along the way is of; else the run itself."""
         folder = self.path.resolve()
-        return Run(folder.parent.parent) if folder.parent.name == HISTORY else self
+        kept = folder.parent.name == HISTORY and folder.name.isdigit() and not (folder / "recipe.json").is_file()
+        return Run(folder.parent.parent) if kept else self
 
     def weights(self, **options: Any) -> Weights:
         """Its tensors, with all that is known about them; options as of ``vt.load``."""
@@ -113,26 +118,25 @@ class Run:
 
     # What it is for.
 
+    def trained(self, weights: Weights | None = None) -> Trained:
+        """What its task needs to use it."""
+        return Trained(weights or self.weights(), self.path, self.recipe, self.origin.data)
+
     def evaluation_set(
         self, data: str | None = None, progress: Progress = silent, *, weights: Weights | None = None
     ) -> EvaluationSet:
-        """What the model is measured on: data that is named, or the part that the run held out, which alone is read."""
-        weights = weights or self.weights()
-        return self.task.evaluation_set(self.recipe, weights, data, self.origin.data, progress)
+        """What the model is measured on: data that is named, or the part that the run held out."""
+        return self.task.evaluation_set(self.trained(weights), data, progress)
 
     def evaluate(self, data: str | None = None, progress: Progress = silent) -> Measurement:
         """Measure the model."""
         weights = self.weights()
         return self.evaluation_set(data, progress, weights=weights).measure(weights.model().float())
 
-    def predictor(self, **options: Any) -> Predictor:
-        """The model with everything around it, from files to answers."""
-        return Predictor.of(self.name, **options)
-
-    def predict(self, pictures: Iterable[Pathlike] | Pathlike, top: int = 5) -> list[Answer]:
-        """What is in pictures: an answer for each file, those of folders one by one."""
-        given = [pictures] if isinstance(pictures, Pathlike) else list(pictures)
-        return list(self.predictor().answers(inputs_of(map(str, given)), top))
+    def predict(self, inputs: Iterable[Pathlike] | Pathlike, **options: Any) -> list[Any]:
+        """What the model says: an answer for each input, such as a picture's file; options are the task's."""
+        given = [inputs] if isinstance(inputs, str | os.PathLike) else inputs
+        return self.task.predict(self.trained(), [os.fspath(one) for one in given], **options)
 
     # How it is made.
 

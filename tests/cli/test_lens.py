@@ -176,7 +176,7 @@ def test_walk_through_a_layer_of_a_run(run, invoke):
     model = vt.load(run / "run")
     from vitrail.tasks.pictures.predictor import Predictor, inputs_of
 
-    predictor = Predictor.of(run / "run")
+    predictor = Predictor.of(vt.run(run / "run").weights())
     ((_, pixels),) = predictor.decoded(inputs_of([str(picture)]))
     with torch.no_grad(), vt.record(model) as trace:
         model(predictor.image(pixels))

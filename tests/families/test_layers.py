@@ -6,10 +6,11 @@ import pytest
 import torch
 from copying import randomise
 from drawing import numbers
+from processes import vitrail
 
 import vitrail as vt
 from vitrail.core import Kernel, Softmax, kernels
-from vitrail.core.masks import Layout
+from vitrail.core.masks import Mask, TokenLayout
 from vitrail.lens import attention_distance, explain, layer_sites, logit_lens, loss_without, sensitivity, writes
 from vitrail.report.explain import write_explanation
 
@@ -51,8 +52,8 @@ def test_it_is_saved_and_loaded(tmp_path):
     assert torch.equal(again(image()), model(image()))
     with pytest.raises(vt.InputError, match=r"the model has heads=\(3, 0, 1, 2\), which timm has no place for"):
         vt.save(model, tmp_path / "m.safetensors", format="timm")
-    with pytest.warns(UserWarning, match="resampled to 6 x 6|a fresh one for 3"):
-        assert vt.load(tmp_path / "run", image=24, classes=3)(torch.zeros(1, 3, 24, 24)).shape == (1, 3)
+    with pytest.warns(UserWarning, match="positions of 3 x 5 patches resampled to 6 x 6"):
+        assert vt.load(tmp_path / "run", image=24)(torch.zeros(1, 3, 24, 24)).shape == (1, 5)
 
 
 @torch.no_grad()
@@ -144,24 +145,63 @@ def test_a_kernel_sees_where_the_tokens_stand(monkeypatch):
     monkeypatch.setitem(kernels._things, "looking", Looking)
     model = vt.build("vit", **{**SHAPE, "heads": 3, "kernel": "looking", "registers": 2})
     model(image())
-    assert seen == [Layout(prefix=3, grid=(3, 5))] * 4
-    assert issubclass(Looking, Kernel)
+    assert seen == [TokenLayout(prefix=3, grid=(3, 5))] * 4
 
 
-def test_a_kernel_s_options_are_set_from_the_command_line():
-    from vitrail.tasks import read_recipe
+@pytest.mark.parametrize("first", ["model.kernel=softmax", "model.kernel.name=softmax"])
+def test_a_kernel_s_options_are_set_from_the_command_line(tmp_path, first):
+    small = ("--model", "vit-pico/2", "--set", "model.depth=1", "--epochs", "1")
+    ran = vitrail(
+        "train", "digits", "--out", tmp_path / "run", *small, "--set", first, "--set", "model.kernel.scale=0.5"
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert vt.load(tmp_path / "run").config.kernel == {"name": "softmax", "scale": 0.5}
+    ran = vitrail("train", "digits", "--out", tmp_path / "b", *small, "--set", first, "--set", "model.kernel.scales=1")
+    assert ran.stderr.strip() == ("vitrail: kernel 'softmax': field 'scales' is not known; did you mean 'scale'?")
 
-    recipe = read_recipe("digits", ["model.kernel=softmax", "model.kernel.scale=0.5"])
-    assert recipe.model["kernel"] == {"name": "softmax", "scale": 0.5}
-    recipe = read_recipe("digits", ["model.kernel.name=softmax", "model.kernel.scale=0.5"])
-    assert recipe.model["kernel"] == {"name": "softmax", "scale": 0.5}
+
+@torch.no_grad()
+def test_a_kernel_may_go_by_a_mask_that_is_not_dense(monkeypatch, tmp_path):
+    """A neighbourhood on the grid, from options and layout alone, is softmax under the dense mask of the same pairs."""
+
+    class Near(Softmax):
+        rowwise = False
+        pattern = Kernel.pattern
+
+        def __init__(self, reach: tuple[int, int] = (1, 1)):
+            super().__init__()
+            self.reach = reach
+
+        def forward(self, q, k, v, mask):
+            return super().forward(q, k, v, mask & Mask(bias=self.near(mask.layout, q)))
+
+        def near(self, layout, like):
+            y, x = (torch.arange(side) for side in layout.grid)
+            at = torch.cartesian_prod(y, x)
+            far = ((at[:, None] - at).abs() > torch.tensor(self.reach)).any(-1)
+            return like.new_zeros(len(far), len(far)).masked_fill(far, -torch.inf)[None, None]
+
+    monkeypatch.setitem(kernels._things, "near", Near)
+    fields = {**SHAPE, "heads": 3, "pool": "mean"}
+    near = randomise(vt.build("vit", **fields, kernel={"name": "near", "reach": [0, 1]})).eval()
+    whole = vt.build("vit", **fields).eval()
+    whole.load_state_dict(near.state_dict())
+    vt.save(near, tmp_path / "run")
+    assert torch.equal(vt.load(tmp_path / "run")(image()), near(image()))
+    assert not torch.allclose(near(image()), whole(image()))
+    with vt.record(near) as trace:
+        near(image())
+    mask = Mask(bias=near.blocks[0].attention.f.kernel.near(TokenLayout(0, (3, 5)), image()))
+    torch.testing.assert_close(near.stream(image()), whole.encoder(whole.embed(image()), mask))
+    assert (trace.pattern(0)[0, 0, 7] > 0).nonzero()[:, 0].tolist() == [6, 7, 8]
 
 
 def test_two_answers_of_a_distilled_model_are_taught_apart():
     model = vt.build("vit", **{**SHAPE, "heads": 3, "pool": "distilled"})
     apart = model(image(2), shortest=True, apart=True)
-    assert apart.shape == (2, 2, 5)
-    torch.testing.assert_close(apart.mean(1), model(image(2)))
+    pooled = model.features(image(2))[:, :2]
+    torch.testing.assert_close(apart[:, 0], pooled[:, 0] @ model.head.logits.weight.T + model.head.logits.bias)
+    torch.testing.assert_close(apart[:, 1], pooled[:, 1] @ model.head.distilled.weight.T + model.head.distilled.bias)
     apart[:, 1].sum().backward()
     assert model.head.logits.weight.grad is None or (model.head.logits.weight.grad == 0).all()
     assert (model.head.distilled.weight.grad != 0).any()

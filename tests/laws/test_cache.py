@@ -47,7 +47,20 @@ def test_beams_are_reordered_and_ended_ones_leave():
     whole = stack(torch.cat([x[rows, :3], tail], dim=1), CAUSAL, context=context[rows])
     torch.testing.assert_close(after, whole[:, 3:])
     cache.select(torch.tensor([1]))
-    assert stack(tail[:1, :1], CAUSAL, cache=cache, context=context[:1]).shape == (1, 1, W)
+    further = stack(tail[:1, :1], CAUSAL, cache=cache, context=context[:1])
+    whole = stack(torch.cat([x[:1, :3], tail[1:2], tail[:1, :1]], dim=1), CAUSAL, context=context[:1])
+    torch.testing.assert_close(further, whole[:, -1:])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("cross", [False, True])
+def test_some_rows_are_those_of_the_whole(cross):
+    """Stack.rows(x, rows) == Stack(x)[:, rows], also where the last block attends to a context."""
+    stack, x = Stack([block(), block()]).double(), numbers(B, N, W)
+    if cross:
+        stack.append(Block(None, sublayer(FeedForward(W, 5)), None).double())
+    torch.testing.assert_close(stack.rows(x, slice(2, 4)), stack(x)[:, 2:4])
+    assert not block(cross=True).rowwise
 
 
 @torch.no_grad()

@@ -1,18 +1,25 @@
 """A task and a family that nobody here knows of (tests/toy.py) train, survive a kill, and are all that others are."""
 
 import json
+import os
 import signal
+import subprocess
+import sys
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
 import toy
-from killing import die_at, same
+from killing import die_at, history, same
 from processes import vitrail
+from safetensors.torch import load_file
+from torch import nn
 
 import vitrail as vt
+from vitrail.data import Batches
 from vitrail.distributed import ALONE
-from vitrail.families import cost
+from vitrail.families import Model, cost, families
 from vitrail.runs import Run
 from vitrail.tasks.recipes import parse_recipe
 from vitrail.tasks.registry import prepare
@@ -114,3 +121,90 @@ def test_micro_batches_of_other_lengths_make_the_same_update(tmp_path):
         after.append([p.grad.clone() for p in job.model.parameters() if p.grad is not None])
     for one, three in zip(*after, strict=True):
         torch.testing.assert_close(one, three, atol=1e-12, rtol=1e-9)
+
+
+def test_two_processes_with_other_lengths_make_the_same_updates(run, tmp_path):
+    """Each takes one of two micro-batches, whose numbers differ in count: as one process that takes both in turn."""
+    script = tmp_path / "vitrail_with_toy.py"
+    script.write_text("import toy\nfrom vitrail.cli import main\n\nmain()\n")
+    path = os.pathsep.join([str(Path(toy.__file__).parent), os.environ.get("PYTHONPATH", "")])
+    words = ("train", str(run / "sort.toml"), "--epochs", "1", "--set", "train.ema=0.0")
+    launcher = ("-m", "torch.distributed.run", "--nproc-per-node", "2", str(script))
+    subprocess.run(
+        [sys.executable, *launcher, *words, "--out", str(tmp_path / "two")],
+        env={**os.environ, "PYTHONPATH": path},
+        check=True,
+        capture_output=True,
+        timeout=300,
+    )
+    assert sort(*words, "--out", tmp_path / "one", "--set", "train.accumulate=2").returncode == 0
+    one, two = (history(tmp_path / name) for name in ("one", "two"))
+    assert [line["loss"] for line in one if "lr" in line] == pytest.approx(
+        [line["loss"] for line in two if "lr" in line], rel=1e-5
+    )
+    a, b = (vt.load(tmp_path / name).state_dict() for name in ("one", "two"))
+    for name in a:
+        if not name.endswith("key_value.bias"):  # whose gradient is rounding
+            torch.testing.assert_close(a[name], b[name], atol=1e-4, rtol=1e-3)
+
+
+def test_a_count_that_is_not_the_batch_s_is_found_out():
+    forgotten = Forgotten(torch.tensor([[1, 2, 0], [3, 0, 0]]))
+    with pytest.raises(ValueError, match=r"batch\(\) gave a count of 3, and count\(\) 2"):
+        next(next(Batches(forgotten, 2, 1, 0, 1, range(1), torch.device("cpu")).starting(0)))
+    empty = toy.Sequences(torch.zeros(2, 3, dtype=torch.long))
+    with pytest.raises(vt.InputError, match="nothing that its loss could be an average over"):
+        next(next(Batches(empty, 2, 1, 0, 1, range(1), torch.device("cpu")).starting(0)))
+
+
+class Forgotten(toy.Sequences):
+    """Whose maker forgot that lengths differ."""
+
+    def count(self, rows):
+        return len(rows)
+
+    def batch(self, rows, device):
+        return *super().batch(rows, device)[:2], int((self.rows[rows] > 0).sum())
+
+
+@families.add("tied")
+class Tied(toy.Sorter):
+    """With the embedding for its output too, one layer twice, and a table that no tensor holds."""
+
+    class Config(toy.Sorter.Config):
+        pass
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.head = nn.Linear(config.width, config.numbers + 1, bias=False)
+        self.head.weight = self.embed.weight
+        self.encoder[1] = self.encoder[0]
+        self.register_buffer("shift", torch.arange(7.0), persistent=False)
+
+    def answer(self, stream):
+        return self.head(stream + self.shift[:, None])
+
+
+def test_tied_weights_are_saved_once_and_stay_tied(tmp_path):
+    model, inputs = vt.build("tied"), torch.tensor([[5, 3, 9, 1, 0, 0, 0]])
+    vt.save(model, tmp_path / "run")
+    assert "head.weight" not in load_file(tmp_path / "run" / "model.safetensors")
+    again = vt.load(tmp_path / "run")
+    assert type(again) is Tied
+    assert again.head.weight is again.embed.weight
+    assert again.encoder[1].attention.f.query.weight is again.encoder[0].attention.f.query.weight
+    assert torch.equal(again(inputs), model(inputs))
+
+
+def test_what_a_model_is_not_for_is_said(run, tmp_path):
+    vt.save(vt.load(run / "run"), tmp_path / "bare")
+    with pytest.raises(vt.InputError, match="does not say which task it is for"):
+        vt.run(tmp_path / "bare").evaluate()
+    with pytest.raises(vt.InputError, match="is of a model without heads; leave heads=3 out"):
+        vt.load(tmp_path / "bare", heads=3)
+    with pytest.raises(vt.InputError, match="is measured on what its run held out; leave 'other' out"):
+        vt.run(run / "run").evaluate("other")
+    with pytest.raises(vt.InputError, match="is a sorter, whose task answers no inputs yet"):
+        vt.run(run / "run").predict("x.png")
+    with pytest.raises(TypeError, match="abstract"):
+        type("Nothing", (Model,), {})()

@@ -39,6 +39,7 @@ def convert(
     """Move weights from one format to another, and to other sizes on the way."""
     with messages().status("Starting ..."):
         from vitrail.errors import InputError
+        from vitrail.families import count_parameters
         from vitrail.weights import read, save
 
     size = None if image is None else parse_size("--image", image)
@@ -57,7 +58,7 @@ def convert(
     model = weights.model()
     with messages().status(f"Writing {target} ..."):
         save(model, target, name, normalise=weights.normalise, labels=weights.labels)
-    count = sum(p.numel() for p in model.parameters())
+    count = count_parameters(model)
     if as_json:
         fields = weights.config.model_dump(mode="json")
         print_json({"from": source, "was": weights.format, "to": str(target), "format": name, "model": fields})

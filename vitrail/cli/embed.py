@@ -26,10 +26,10 @@ def embed(
         from vitrail.files import make_folder, whole
         from vitrail.machine import keep_memory
         from vitrail.runs import Run
-        from vitrail.tasks.pictures.predictor import inputs_of
+        from vitrail.tasks.pictures.predictor import Predictor, inputs_of
 
         keep_memory()
-        predictor = Run(run).predictor(head=False, normalise=normalise)
+        predictor = Predictor.of(Run(run).weights(normalise=normalise), head=False)
     if out.suffix != ".npz":
         raise InputError(f"{str(out)!r} should end with .npz; give another --out.")
     for note in predictor.notes:

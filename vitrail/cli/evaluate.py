@@ -31,7 +31,7 @@ def evaluate(
     examples = opened.evaluation_set(data, counted, weights=weights)
     for one in examples.aside:
         say(f"set aside: {one.what}: {one.why}")
-    with messages().status(f"Measuring on {len(examples):,} {opened.task.unit} ..."):
+    with messages().status(f"Measuring on {len(examples):,} examples ..."):
         measurement = examples.measure(model)
     if as_json:
         scores = measurement.values if measurement.scores is None else asdict(measurement.scores)

@@ -66,25 +66,28 @@ def explain(
 ) -> None:
     """Show where answers come from: a page to explore for each picture, overlays as PNG, numbers as JSON."""
     with messages().status("Starting ..."):
+        from vitrail.errors import InputError
         from vitrail.files import make_folder
         from vitrail.lens import explain as explain_picture
         from vitrail.lens import methods
         from vitrail.machine import keep_memory
         from vitrail.report.explain import write_explanation, write_index
         from vitrail.runs import Run
-        from vitrail.tasks.pictures.predictor import inputs_of
+        from vitrail.tasks.pictures.predictor import Predictor, inputs_of
 
         keep_memory()
         for name in method or ():
             methods[name]  # a name it does not know is an error
         sides = None if size is None else parse_size("--size", size)
-        predictor = Run(run).predictor(normalise=normalise, size=sides)
+        predictor = Predictor.of(Run(run).weights(normalise=normalise), size=sides)
         config = predictor.model.config
         _check_tokens(predictor.size, config.patch)
         wanted = None if label is None else _index(predictor.labels, label)
         layer_index = None if layer is None else from_one("layer", layer, config.depth)
-        most = max(heads for heads, _ in config.layers)
-        head_index = None if head is None else from_one("head", head, most)
+        if layer_index is not None and not config.layers[layer_index][0]:
+            raise InputError(f"layer {layer} has no attention to look at; choose another --layer.")
+        heads = config.layers[-1 if layer_index is None else layer_index][0] or config.most_heads
+        head_index = None if head is None else from_one("head", head, heads)
         pictures = _apart(list(inputs_of(inputs)), out)
     for note in predictor.notes:
         say(f"note: {note}")

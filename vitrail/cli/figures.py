@@ -41,10 +41,11 @@ def figures(
         from vitrail.machine import keep_memory
         from vitrail.report.figures import Figures
         from vitrail.runs import Run
+        from vitrail.tasks.pictures.predictor import Predictor
 
         keep_memory()
         opened = Run(run)
-        predictor = opened.predictor(head=False, normalise=normalise)
+        predictor = Predictor.of(opened.weights(normalise=normalise), head=False)
         drawing = Figures(make_folder(out))
     for note in predictor.notes:
         say(f"note: {note}")

@@ -43,8 +43,7 @@ def plan(job: "Job", seconds: float) -> str:
 
 def head_plan(task: "Task", folder: "Path") -> str:
     """The same, where the head alone is trained."""
-    how = "the head alone, by logistic regression on features of the frozen model"
-    return _lines(task, [*_weights(task), ("train", how), *task.settings(), ("run", str(folder))])
+    return _lines(task, [*_weights(task), ("train", task.head_alone), *task.settings(), ("run", str(folder))])
 
 
 def _weights(task: "Task") -> list[tuple[str, str]]:

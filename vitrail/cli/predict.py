@@ -21,10 +21,10 @@ def predict(
     with messages().status("Starting ..."):
         from vitrail.machine import keep_memory
         from vitrail.runs import Run
-        from vitrail.tasks.pictures.predictor import inputs_of
+        from vitrail.tasks.pictures.predictor import Predictor, inputs_of
 
         keep_memory()
-        predictor = Run(run).predictor(normalise=normalise)
+        predictor = Predictor.of(Run(run).weights(normalise=normalise))
     bad = 0
     for note in predictor.notes:
         say(f"note: {note}")

@@ -96,9 +96,10 @@ def _layer(path: str, layer: int, picture: str | None, normalise: str | None) ->
     from vitrail.errors import InputError
     from vitrail.lens import Tokens, record
     from vitrail.runs import Run
+    from vitrail.tasks.pictures.predictor import Predictor
 
     run = Run(path)
-    predictor = run.predictor(head=False, normalise=normalise)
+    predictor = Predictor.of(run.weights(normalise=normalise), head=False)
     for note in predictor.notes:
         say(f"note: {note}")
     model = predictor.model

@@ -88,7 +88,7 @@ class Block(nn.Module):
 
     def rows(self, x: Tensor, rows: slice, mask: Mask = NONE) -> Tensor:
         """forward(x, mask)[:, rows], without the other rows, of a block that is ``rowwise``."""
-        x = x[:, rows] if self.attention is None else self.attention.rows(x, rows, mask)
+        x = x[:, rows] if self.attention is None else self.attention(x, mask, rows=rows)
         return x if self.feed_forward is None else self.feed_forward(x)
 
     @property
@@ -98,7 +98,11 @@ class Block(nn.Module):
             return False
         attention = None if self.attention is None else self.attention.f
         alone = attention is None or (isinstance(attention, Attention) and attention.kernel.rowwise)
-        return alone and not any(getattr(module, "across_tokens", False) for module in self.modules())
+        return (
+            alone
+            and self.cross is None
+            and not any(getattr(module, "across_tokens", False) for module in self.modules())
+        )
 
     def sublayers(self) -> "Iterator[Sublayer]":
         """Those that there are, in order."""
@@ -130,16 +134,13 @@ class Sublayer(nn.Module):
         self.scale = None if layer_scale is None else nn.Parameter(torch.full((width,), layer_scale))
         self.drops = nn.ModuleList(drop(p) for drop, p in ((nn.Dropout, dropout), (DropPath, drop_path)) if p)
 
-    def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        """(b n w) -> (b n w)."""
-        if self.order == "pre":
-            return x + self.write(self.norm(x), *args, **kwargs)
-        return self.norm(x + self.write(x, *args, **kwargs))
-
-    def rows(self, x: Tensor, rows: slice, mask: Mask) -> Tensor:
-        """forward(x, mask)[:, rows], where f is attention: those rows look at all tokens, as at a context."""
+    def forward(self, x: Tensor, *args: Any, rows: slice | None = None, **kwargs: Any) -> Tensor:
+        """(b n w) -> (b n w); or some rows of it, where f is attention: they look at all tokens, as at a context."""
         y = self.norm(x) if self.order == "pre" else x
-        x = x[:, rows] + self.write(y[:, rows], mask.at(y.shape[1], y, rows=rows), context=y)
+        if rows is not None:
+            (mask,) = args
+            x, y, args, kwargs["context"] = x[:, rows], y[:, rows], (mask.at(y.shape[1], y, rows=rows),), y
+        x = x + self.write(y, *args, **kwargs)
         return x if self.order == "pre" else self.norm(x)
 
     def write(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:

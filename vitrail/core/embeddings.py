@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from vitrail.core.kernels import Softmax
 from vitrail.core.linear import linear
-from vitrail.core.masks import Layout, Mask
+from vitrail.core.masks import Mask, TokenLayout
 from vitrail.core.norms import LayerNorm
 from vitrail.core.positions import Grid, Position
 from vitrail.errors import InputError
@@ -182,7 +182,7 @@ class ImageEmbedding(nn.Module):
     def mask(self, image: Tensor) -> Mask:
         """What the positions of these tokens add to the scores of every attention, and where the tokens stand."""
         grid = self.stem.grid(image)
-        layout = None if self.group is not None else Layout(self.prefix, grid)
+        layout = None if self.group is not None else TokenLayout(self.prefix, grid)
         return replace(self.position.mask(grid, self.prefix), layout=layout)
 
 

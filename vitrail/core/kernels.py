@@ -34,8 +34,8 @@ class Kernel(nn.Module):
     def pattern(self, q: Tensor, k: Tensor, mask: Mask = NONE) -> Tensor:
         """A itself, (b h i j): attending to the identity gives A I = A."""
         identity = torch.eye(k.shape[-2], dtype=k.dtype, device=k.device)
-        # Neither __call__ nor what an edit put in its place: deriving is not recorded, and the kernel's own.
-        return type(self).forward(self, q, k, identity.expand(*k.shape[:-1], -1), mask)
+        # Not __call__: deriving a pattern is not recorded, nor edited.
+        return self.forward(q, k, identity.expand(*k.shape[:-1], -1), mask)
 
     def scores(self, q: Tensor, k: Tensor, mask: Mask = NONE) -> Tensor:
         """Q k^T * scale, (b h i j), minus infinity where hidden."""

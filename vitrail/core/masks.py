@@ -10,7 +10,7 @@ from vitrail.errors import InputError
 
 
 @dataclass(frozen=True)
-class Layout:
+class TokenLayout:
     """Where tokens stand: so many before the others, then a grid (y, x), row by row."""
 
     prefix: int
@@ -36,7 +36,7 @@ class Mask:
     window: int | None = None
     present: Tensor | None = None
     bias: Tensor | None = None
-    layout: Layout | None = None
+    layout: TokenLayout | None = None
 
     def __post_init__(self) -> None:
         if self.present is not None and (self.present.dtype != torch.bool or self.present.ndim != 2):  # noqa: PLR2004
@@ -99,7 +99,7 @@ class Mask:
     def at(self, queries: int, k: Tensor, *, heads: Any = slice(None), rows: Any = slice(None)) -> "Mask":
         """The mask of some heads and some rows of so many queries, whose places no longer tell what they may see."""
         if self.trivial:
-            return self
+            return NONE
         bias = self.scores(k.new_zeros(1, 1, queries, k.shape[-2]))
         return Mask(bias=(bias if bias.shape[1] == 1 else bias[:, heads])[:, :, rows])
 

@@ -3,7 +3,7 @@
 from vitrail.data.batches import Batch, Batches, Examples, Rows, stream
 from vitrail.data.collection import Aside, Parts, Survey, collect, labelled, listed, read_items, survey
 from vitrail.data.decode import Unreadable, read_pixels
-from vitrail.data.embedded import from_idx, read_idx_part, sources
+from vitrail.data.embedded import from_idx, held_out, read_idx_part, sources
 from vitrail.data.idx import idx_parts
 from vitrail.data.listing import files_in, find
 from vitrail.data.normalise import NORMALISATIONS, Normalise
@@ -25,6 +25,7 @@ __all__ = [
     "files_in",
     "find",
     "from_idx",
+    "held_out",
     "idx_parts",
     "labelled",
     "listed",

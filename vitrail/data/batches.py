@@ -12,6 +12,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
+from vitrail.errors import InputError
+
 Rows: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int64]]
 _ORDER, _STEP = 0, 1  # what a stream of random numbers is for
 
@@ -92,6 +94,13 @@ class Batches:
         for part in self.mine:
             _seed(stream(self.seed, _STEP, step, part), self.device)
             inputs, targets, count = self.examples.batch(parts[part], self.device)
+            if count != self.examples.count(parts[part]):
+                raise ValueError(f"batch() gave a count of {count}, and count() {self.examples.count(parts[part])}")
+            if not count:
+                raise InputError(
+                    f"a micro-batch of {len(parts[part])} examples has nothing that its loss could be an average over; "
+                    f"choose a larger train.batch, or a smaller train.accumulate."
+                )
             yield Batch(inputs, targets, count, whole, last=part == self.mine[-1])
 
 

@@ -82,7 +82,7 @@ class Survey:
 
 def survey(listing: Listing, progress: Progress) -> Survey:
     """Open every file and read its header."""
-    headers = _each("looking at", lambda item: read_header(item.file), listing.items, progress)
+    headers = _each("pictures looked at", lambda item: read_header(item.file), listing.items, progress)
     good = [(item, header) for item, header in zip(listing.items, headers, strict=True) if isinstance(header, Header)]
     bad = [
         Aside(str(item.file), why, unreadable=True)
@@ -170,7 +170,7 @@ def _decoded(
         number, item = numbered
         store[number] = read_pixels(item.file, size, channels)
 
-    answers = _each("reading", read, list(enumerate(items)), progress)
+    answers = _each("pictures read", read, list(enumerate(items)), progress)
     bad = [
         Aside(str(item.file), why, unreadable=True)
         for item, why in zip(items, answers, strict=True)

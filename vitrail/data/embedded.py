@@ -46,6 +46,15 @@ def fashion(path: Path | None, fraction: float, seed: int) -> Parts:
     return from_idx(folder, fraction, seed, GARMENTS)
 
 
+def held_out(source: str, path: Path | None, fraction: float, seed: int) -> tuple[Pictures, list[Aside]]:
+    """The part of a known set, or of idx files, to test on; where it has files of its own, they alone are read."""
+    folder = (path or DEBIAN) if source == "fashion" else path
+    if folder is not None and "test" in idx_parts(folder):
+        return _pictures(*idx_parts(folder)["test"], GARMENTS if source == "fashion" else (), "test"), []
+    parts = sources[source](path, fraction, seed) if source in sources else from_idx(path or DEBIAN, fraction, seed)
+    return parts.test, parts.aside
+
+
 def from_idx(folder: Path, fraction: float, seed: int, names: tuple[str, ...] = ()) -> Parts:
     """The idx files of a folder; without files to test on, a fraction of those to train on. Without names, numbers."""
     parts = idx_parts(folder)

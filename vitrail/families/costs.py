@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from vitrail.families.model import families, family_of
@@ -17,6 +18,11 @@ class Cost:
     multiply_adds: int
 
 
+def count_parameters(model: nn.Module) -> int:
+    """How many numbers are learned."""
+    return sum(p.numel() for p in model.parameters())
+
+
 def cost(config: Any, **call: Any) -> Cost:
     """Counted on a model without memory: PyTorch's own counter sees every matrix product and convolution."""
     with torch.device("meta"):
@@ -24,4 +30,4 @@ def cost(config: Any, **call: Any) -> Cost:
         inputs = model.example()
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         model(inputs, **call)
-    return Cost(sum(p.numel() for p in model.parameters()), counter.get_total_flops() // 2)
+    return Cost(count_parameters(model), counter.get_total_flops() // 2)

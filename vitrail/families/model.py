@@ -1,6 +1,6 @@
 """What every family's models keep to, and the families and shapes by their names."""
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeAlias
@@ -16,7 +16,7 @@ from vitrail.registry import Registry
 State: TypeAlias = dict[str, Tensor]
 
 
-class Model(nn.Module):
+class Model(nn.Module, ABC):
     """answer(stream(inputs)): what comes in becomes a residual stream, which blocks write to and an answer is read off.
 
     A model is called as ``model(inputs)``, or as ``model(inputs, shortest=True)`` by who wants its answer and will not
@@ -24,6 +24,7 @@ class Model(nn.Module):
     """
 
     Config: ClassVar[type[Config]]
+    task: ClassVar[str] = ""  # what models of this family are for, where a run does not say
     config: Any  # the frozen configuration that built it, of the type Config
 
     def forward(self, inputs: Any, *, shortest: bool = False) -> Tensor:  # noqa: ARG002
@@ -105,4 +106,7 @@ def build(name: str, **fields: Any) -> Model:
 
 def family_of(config: Any) -> str:
     """The name of the family that a configuration belongs to."""
-    return next(name for name, family in families.items() if isinstance(config, family.Config))
+    names = [name for name, family in families.items() if type(config) is family.Config]
+    if not names:
+        raise InputError(f"{type(config).__name__} is the configuration of no family; add its model to families.")
+    return names[0]

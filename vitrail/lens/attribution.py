@@ -1,16 +1,17 @@
-"""Which patches an answer comes from, by methods that do not agree: ``faithful`` measures which of them to trust."""
+"""Which patches an answer comes from, by methods that do not agree: ``faithfulness`` measures which to trust."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 import torch
 from einops import einsum
-from torch import Tensor
+from torch import Tensor, nn
 
+from vitrail.core import Attention
 from vitrail.errors import InputError
 from vitrail.families import ViT
 from vitrail.lens.gradients import gradients, with_gradients
+from vitrail.lens.hooks import Lens, opened
 from vitrail.lens.recording import Trace, layer_sites, record
 from vitrail.lens.tokens import Tokens, check_head, looking
 from vitrail.registry import Registry
@@ -129,24 +130,29 @@ def gradcam(model: ViT, images: Tensor, classes: Classes = None, *, layer: int |
     x is what the attention of the last block, or of another, is given.
     """
     number = _last_attention(model) if layer is None else index_of("layer", layer, len(model.blocks))
-    attention = model.get_submodule(f"{site_of(model, number)}.f")
+    given = _Given(model.get_submodule(f"{site_of(model, number)}.f"))
     chosen = _chosen(model, images, classes)
-    seen: list[Tensor] = []
-
-    def keep(_: Any, given: tuple[Tensor, ...]) -> None:
-        seen.append(given[0])
-
-    with with_gradients(), record(model) as trace:
-        handle = attention.register_forward_pre_hook(keep)
-        try:
-            logit = _logit(chosen, model(images.detach().clone().requires_grad_()))
-        finally:
-            handle.remove()
-        (gradient,) = torch.autograd.grad(logit, seen)
+    with with_gradients(), record(model) as trace, opened(given):
+        logit = _logit(chosen, model(images.detach().clone().requires_grad_()))
+        (gradient,) = torch.autograd.grad(logit, given.inputs)
     tokens = Tokens.of(model, trace, images)
     weights = gradient[:, len(tokens.prefix) :].mean(1)
-    cam = einsum(weights, seen[0].detach(), "b w, b n w -> b n").clamp(min=0)
+    cam = einsum(weights, given.inputs[0].detach(), "b w, b n w -> b n").clamp(min=0)
     return tokens.on_patches(cam)
+
+
+class _Given(Lens):
+    """What one attention is given."""
+
+    def __init__(self, attention: nn.Module) -> None:
+        self.attention, self.inputs = attention, list[Tensor]()
+
+    def modules(self) -> list[nn.Module]:
+        return [self.attention]
+
+    def see_attention(self, attention: Attention, x: Tensor) -> None:
+        if attention is self.attention:
+            self.inputs.append(x)
 
 
 def _recorded(model: ViT, images: Tensor) -> Trace:

@@ -41,7 +41,7 @@ def writes(model: ViT, images: Tensor) -> Writes:
         model(images)
     stream = trace.residual("encoder")
     through = _Through(model, stream[-1])
-    most = max(heads for heads, _ in model.config.layers)
+    most = model.config.most_heads
     nothing = through.constant[:, None].expand(-1, most, -1) * torch.nan  # (b h classes)
     heads, feed_forward, biases = list[Tensor](), list[Tensor](), through.constant
     written = iter(stream[1:] - stream[:-1])

@@ -7,10 +7,9 @@ from typing import Any
 from torch import Tensor, nn
 
 from vitrail.core.attention import Attention
-from vitrail.core.block import Sublayer
 from vitrail.core.kernels import Kernel
 from vitrail.errors import InputError, unknown
-from vitrail.lens.hooks import Change, Visit, opened
+from vitrail.lens.hooks import Change, Lens, opened
 from vitrail.lens.recording import inner, sites
 
 
@@ -27,16 +26,16 @@ def edit(model: nn.Module) -> Iterator["Edits"]:
     pattern is derived. Nothing of it is left behind.
     """
     edits = Edits(inner(model))
-    with opened(edits, inner(model)):
+    with opened(edits):
         try:
             yield edits
         finally:
             edits.undo()
 
 
-class Edits:
+class Edits(Lens):
     """Changes by site: its name, its number, or None for all. Several of one site are made one after another, those of
-    the pattern first.
+    the pattern first. Layers that share their weights are changed together.
     """
 
     changes_rows = True  # a change may look at all queries
@@ -77,19 +76,14 @@ class Edits:
         self._patterns.clear()
         self._reads.clear()
 
+    def modules(self) -> list[nn.Module]:
+        return list(dict.fromkeys(kernel for kernel, _ in self._sites.values()))
+
     def pattern_changes(self, kernel: Kernel) -> tuple[Change, ...]:
-        """Those of a kernel's pattern, in order."""
         return self._patterns.get(kernel, ())
 
     def z_changes(self, kernel: Kernel) -> tuple[Change, ...]:
-        """Those of what is read, in order."""
         return self._reads.get(kernel, ())
-
-    def see_kernel(self, kernel: Kernel, visit: Visit) -> None:
-        """Nothing is kept."""
-
-    def see_sublayer(self, sublayer: Sublayer, before: Tensor, after: Tensor) -> None:
-        """Nothing is kept."""
 
     def _add(self, changes: dict[Kernel, tuple[Change, ...]], name: str, change: Change) -> None:
         kernel = self._sites[name][0]

@@ -18,7 +18,7 @@ def gradients(model: Model, images: Tensor, of: Callable[[Tensor], Tensor]) -> t
     with with_gradients(), record(model) as trace:
         number = of(model(images.detach().clone().requires_grad_()))
         names = [site for site in layer_sites(model) if site is not None]
-        by_z = torch.autograd.grad(number, [trace.visit(name).read for name in names])
+        by_z = torch.autograd.grad(number, [trace.visit(name).read for name in names], materialize_grads=True)
         return trace, dict(zip(names, by_z, strict=True))
 
 

@@ -67,14 +67,14 @@ def loss_without(model: ViT, images: Tensor, labels: Tensor, progress: Progress 
     That takes a pass for each head.
     """
     whole, layers = _loss(model, images, labels), model.config.layers
-    grown = torch.full((len(layers), max(heads for heads, _ in layers)), torch.nan, dtype=whole.dtype)
+    grown = torch.full((len(layers), model.config.most_heads), torch.nan, dtype=whole.dtype)
     every = [
         (layer, site, head)
         for layer, site in enumerate(layer_sites(model))
         if site is not None
         for head in range(layers[layer][0])
     ]
-    for layer, site, head in progress("without each of the heads", every, len(every)):
+    for layer, site, head in progress("heads left out, one by one", every, len(every)):
         with edit(model) as edits:
             edits.silence(site, head)
             grown[layer, head] = _loss(model, images, labels) - whole

@@ -1,6 +1,7 @@
 """What happened inside a model, seen while the fast path runs."""
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from operator import index
 from typing import TypeAlias, TypeVar
@@ -13,7 +14,7 @@ from vitrail.core.block import Sublayer
 from vitrail.core.kernels import Kernel
 from vitrail.errors import InputError, unknown
 from vitrail.families import Model
-from vitrail.lens.hooks import Change, Visit, opened
+from vitrail.lens.hooks import Lens, Visit, opened
 
 Selection: TypeAlias = int | Sequence[int] | slice | None
 T = TypeVar("T")
@@ -28,7 +29,7 @@ def record(model: nn.Module) -> Iterator["Trace"]:
     A compiled model runs uncompiled meanwhile.
     """
     trace = Trace(inner(model))
-    with opened(trace, trace.model):
+    with opened(trace):
         yield trace
 
 
@@ -38,10 +39,13 @@ def inner(model: nn.Module) -> nn.Module:
 
 
 def sites(model: nn.Module) -> dict[str, tuple[Kernel, nn.Module]]:
-    """The attentions of a model by name, in order: the kernel, and the module that owns it."""
+    """The attentions of a model by name, in order: the kernel, and the module that owns it.
+
+    Layers that share their weights have a site each.
+    """
     named = {}
     model = inner(model)
-    for path, module in model.named_modules():
+    for path, module in model.named_modules(remove_duplicate=False):
         if isinstance(module, Kernel):
             owner = path.rpartition(".")[0]
             name = owner.removesuffix(".f") or "attention"  # encoder.0.attention.f is the site encoder.0.attention
@@ -51,26 +55,38 @@ def sites(model: nn.Module) -> dict[str, tuple[Kernel, nn.Module]]:
 
 def layer_sites(model: Model) -> list[str | None]:
     """The attention between the tokens of each block, by name; None of a block that has none."""
-    names = {owner: name for name, (_, owner) in sites(model).items()}
-    return [None if block.attention is None else names[block.attention.f] for block in model.blocks]
+    names = _paths((name, owner) for name, (_, owner) in sites(model).items())
+    turns = {owner: iter(paths) for owner, paths in names.items()}
+    return [None if block.attention is None else next(turns[block.attention.f]) for block in model.blocks]
 
 
-class Trace:
+def _paths(named: Iterable[tuple[str, nn.Module]]) -> dict[nn.Module, list[str]]:
+    """All paths of each module, in order: several, where layers share it."""
+    paths: dict[nn.Module, list[str]] = {}
+    for path, module in named:
+        paths.setdefault(module, []).append(path)
+    return paths
+
+
+class Trace(Lens):
     """What was recorded. A site goes by its name or its number; ``call`` counts its passages, the last by default.
 
     Tensors are those of the model itself, not copies, with the history of their gradients if there is one.
     """
 
-    changes_rows = False
-
     def __init__(self, model: nn.Module) -> None:
         self.model = model
         known = sites(model)
-        self._kernels = {kernel: name for name, (kernel, _) in known.items()}
+        self._kernels = _paths((name, kernel) for name, (kernel, _) in known.items())
         self._owners = {name: owner for name, (_, owner) in known.items()}
-        self._sublayers = {module: path for path, module in model.named_modules() if isinstance(module, Sublayer)}
+        every = model.named_modules(remove_duplicate=False)
+        self._sublayers = _paths((path, module) for path, module in every if isinstance(module, Sublayer))
+        self._passed: Counter[nn.Module] = Counter()
         self._visits: dict[str, list[Visit]] = {}
         self._stream: dict[str, list[tuple[Tensor, Tensor]]] = {}
+
+    def modules(self) -> list[nn.Module]:
+        return [*self._kernels, *self._sublayers]
 
     def names(self) -> list[str]:
         """The attention sites that were passed, in order."""
@@ -146,21 +162,18 @@ class Trace:
         """The names of the sublayers in order: residual()[s + 1] is the stream as sublayer s left it."""
         return list(self._stream)
 
-    def pattern_changes(self, kernel: Kernel) -> tuple[Change, ...]:  # noqa: ARG002
-        """None: a trace only looks."""
-        return ()
-
-    z_changes = pattern_changes
-
     def see_kernel(self, kernel: Kernel, visit: Visit) -> None:
-        """Keep a passage, if it is through one of the model's own."""
         if kernel in self._kernels:
-            self._visits.setdefault(self._kernels[kernel], []).append(visit)
+            self._visits.setdefault(self._turn(kernel, self._kernels[kernel]), []).append(visit)
 
     def see_sublayer(self, sublayer: Sublayer, before: Tensor, after: Tensor) -> None:
-        """Keep the stream as it came in and went out."""
         if sublayer in self._sublayers:
-            self._stream.setdefault(self._sublayers[sublayer], []).append((before, after))
+            self._stream.setdefault(self._turn(sublayer, self._sublayers[sublayer]), []).append((before, after))
+
+    def _turn(self, module: nn.Module, paths: list[str]) -> str:
+        """Which of its places a module that several layers share is passed at: they take turns."""
+        self._passed[module] += 1
+        return paths[(self._passed[module] - 1) % len(paths)]
 
     def visit(self, name: str | int, call: int = -1) -> Visit:
         """All of one passage."""

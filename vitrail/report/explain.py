@@ -1,7 +1,6 @@
 """An explanation as a page, as pictures and as numbers."""
 
 from collections.abc import Sequence
-from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from vitrail.lens import Curves, Explanation, methods
 from vitrail.lens.packing import Packed, letters, pack
 from vitrail.report.charts import Line, line_chart
 from vitrail.report.drawing import COLOURS, DIVERGING, ramp, save_figure, sheet, sheet_figure
-from vitrail.report.page import as_seen, picture, write_page
+from vitrail.report.page import as_seen, listed, picture, write_page
 
 INDEX = "index"  # the name of the page of all pictures, which no picture may have
 TOP = 5
@@ -111,7 +110,7 @@ def numbers(name: str, e: Explanation, labels: Sequence[str], model: str) -> dic
             for method, values in e.maps.items()
         ],
         "random": {**_curves(e.random), "spread": None if e.random is None else e.random.spread},
-        "attention": _listed(e.attended),
+        "attention": listed(e.attended),
         "lens": [
             {
                 "after": f"layer {layer}" if layer else "the embedding",
@@ -121,25 +120,18 @@ def numbers(name: str, e: Explanation, labels: Sequence[str], model: str) -> dic
             }
             for layer, row in enumerate(e.lens)
         ],
-        "distance": None if e.distance is None else _listed(e.distance),
+        "distance": None if e.distance is None else listed(e.distance),
         "writes": None
         if e.writes is None
         else {
-            "heads": _listed(e.writes.heads[0, :, :, e.label]),
-            "feed_forward": _listed(e.writes.feed_forward[0, :, e.label]),
+            "heads": listed(e.writes.heads[0, :, :, e.label]),
+            "feed_forward": listed(e.writes.feed_forward[0, :, e.label]),
             "embedding": float(e.writes.embedding[0, e.label]),
             "biases": float(e.writes.biases[0, e.label]),
             "logit": float(e.writes.logits[0, e.label]),
         },
         "notes": list(e.notes),
     }
-
-
-def _listed(values: Tensor) -> list[Any]:
-    """Numbers as JSON has them: None for NaN, which is what is not there."""
-    if values.ndim > 1:
-        return [_listed(one) for one in values]
-    return [None if isnan(value) else value for value in values.tolist()]
 
 
 def _answering(e: Explanation) -> dict[str, Any]:

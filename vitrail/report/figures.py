@@ -20,7 +20,7 @@ from vitrail.families import ViT
 from vitrail.files import whole, write_json
 from vitrail.lens import attention_distance, filter_components, position_similarity, uniform_distance
 from vitrail.report.drawing import COLOURS, DIVERGING, save_figure, sheet, sheet_figure
-from vitrail.report.page import write_page
+from vitrail.report.page import listed, write_page
 from vitrail.runs import Run
 
 ACROSS = 7  # filters in a row
@@ -204,7 +204,7 @@ class Figures:
         with whole(self.folder / "figures.npz") as aside, aside.open("wb") as file:
             np.savez_compressed(file, **self.arrays)
         small = ("filters_variance", "distance", "importance_gradient", "importance_ablation", "steps")
-        numbers = {key: _listed(self.arrays[key]) for key in (*small, "distance_over_time") if key in self.arrays}
+        numbers = {key: listed(self.arrays[key]) for key in (*small, "distance_over_time") if key in self.arrays}
         files = [one.file for one in self.drawn]
         write_json(self.folder / "figures.json", {**about, **numbers, "files": files, "notes": self.notes})
         pictures = {one.file: _embedded(self.folder / one.file) for one in self.drawn}
@@ -241,15 +241,6 @@ def _steps(by_step: dict[int, Any]) -> list[str]:
 
 def _numbers(count: int) -> list[str]:
     return [str(number + 1) for number in range(count)]
-
-
-def _listed(array: Any) -> Any:
-    """Numbers as JSON has them: None for NaN, which is of a head that is not there."""
-    if array.dtype.kind != "f":
-        return array.tolist()
-    there = array.astype(object)
-    there[np.isnan(array)] = None
-    return there.tolist()
 
 
 def _embedded(path: Path) -> str:

@@ -28,7 +28,11 @@ def write_report(run: Run, task: Task, result: Result) -> Path:
     headline = [Line(f"test {metric.name}", over_epochs(metric.name), "second")]
     charts = {"Loss": line_chart(losses, "epoch")}
     if metric.name != "loss":
-        charts[metric.name.capitalize()] = line_chart(headline, "epoch", percent=metric.percent)
+        title = metric.name.capitalize()
+        if headline[0].points:
+            epoch, value = metric.best(headline[0].points)
+            title += f", best after epoch {epoch:g}: {metric.show(value)}"
+        charts[title] = line_chart(headline, "epoch", percent=metric.percent)
     sections = task.sections(result.measurement)
     return write_page(
         run.path / "report.html",
@@ -38,13 +42,14 @@ def write_report(run: Run, task: Task, result: Result) -> Path:
         summary=task.plan()[0][1],
         begun=run.begun,
         result=result,
+        head_alone=task.head_alone,
         cards=task.cards(result.measurement),
         recipe=_rows(task, trained=bool(steps)),
         trained=bool(steps),
         charts=charts,
         rate=line_chart([Line("learning rate", over_steps("lr"), "first")], "epoch"),
         warnings=[_drawn(section) for section in sections if section.warning],
-        pairs=[_drawn(section) for section in sections if not section.wide],
+        pairs=[_drawn(section) for section in sections if not section.wide and not section.warning],
         wide=[_drawn(section) for section in sections if section.wide and not section.warning],
     )
 
@@ -63,7 +68,7 @@ def _rows(task: Task, *, trained: bool) -> list[tuple[str, Any]]:
     """The recipe, field by field, without what had no part in the run."""
     recipe = task.recipe
     without = set() if recipe.weights.path else {"weights"}
-    without |= set() if trained else {"augment", "optim", "train"}
+    without |= set() if trained else set(recipe.of_updates)
     table = recipe.model_dump(mode="json")
     return [
         (f"{section}.{field}", value)

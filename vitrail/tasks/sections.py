@@ -14,7 +14,7 @@ class Card:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class Titled:
     """A heading, and a sentence under it."""
 
     title: str
@@ -24,7 +24,7 @@ class Part:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table(Part):
+class Table(Titled):
     """Rows under columns; a column whose name begins with > is flush right."""
 
     columns: Sequence[str]
@@ -33,7 +33,7 @@ class Table(Part):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Confusion(Part):
+class Confusion(Titled):
     """How often each class (down) got each answer (across)."""
 
     counts: Sequence[Sequence[int]]
@@ -50,7 +50,7 @@ class Bin:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reliability(Part):
+class Reliability(Titled):
     """How often answers were right, by how confident they were."""
 
     bins: Sequence[Bin]
@@ -68,7 +68,7 @@ class Figure:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gallery(Part):
+class Gallery(Titled):
     """Pictures side by side."""
 
     figures: Sequence[Figure]

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 
 from torch import Tensor, nn
 
-from vitrail.data.batches import Batch, Examples
+from vitrail.data import Aside, Batch, Examples
 from vitrail.distributed import ALONE, World
 from vitrail.errors import InputError
 from vitrail.families import Model, families, family_of
@@ -29,6 +29,10 @@ class Metric:
     def show(self, value: float) -> str:
         """As people read it."""
         return f"{value:.2%}" if self.percent else f"{value:.4f}"
+
+    def best(self, points: Sequence[tuple[float, float]]) -> tuple[float, float]:
+        """Of pairs of an epoch and a value, the one with the best value, the first of equal ones."""
+        return (max if self.higher else min)(points, key=lambda point: point[1])
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,7 @@ class Measurement:
 class EvaluationSet(ABC):
     """Examples that a model is measured on."""
 
-    aside: Sequence[Any] = ()  # what of it could not be used, with a reason each
+    aside: Sequence[Aside] = ()  # what of it could not be used, with a reason each
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -63,12 +67,23 @@ class EvaluationSet(ABC):
         """What a model is worth on them; each process computes a part, and all get the whole."""
 
 
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """A finished model as its task finds it again: the weights, where they are, and what its run says of itself."""
+
+    weights: Weights
+    folder: Path  # with what ``Task.keep`` wrote
+    recipe: Any = None  # of the task's own type; None of weights that are no run's
+    record: dict[str, Any] = field(default_factory=dict)  # what ``Task.record`` gave
+
+
 @dataclass(eq=False, kw_only=True)
 class Task(ABC):
     """A task on some data, ready to be learned: a recipe with nothing left out, examples, an objective, a measure."""
 
     metric: ClassVar[Metric]
     unit: ClassVar[str] = "examples"  # what the loss is an average over, in the plural
+    head_alone: ClassVar[str] = "the head alone"  # what is done where the other weights are frozen
 
     recipe: Any  # of the task's own type, with nothing left out
     config: Any  # of the model
@@ -81,26 +96,23 @@ class Task(ABC):
         """Find the data, choose what the recipe leaves out, and have the examples at hand."""
 
     @classmethod
-    def evaluation_set(
-        cls,
-        recipe: Any,
-        weights: Weights,
-        data: str | None,
-        record: dict[str, Any],  # noqa: ARG003
-        progress: Progress = silent,
-    ) -> EvaluationSet:
-        """What a model is measured on: data that is named, or the part that its run held out; no other is read.
+    def evaluation_set(cls, trained: "Trained", data: str | None, progress: Progress = silent) -> EvaluationSet:
+        """What a finished model is measured on: data that is named, or the part that its run held out.
 
-        The recipe is None of weights that are no run's; the record is what the run says of its data. A task that can
-        read data by its name, or the held-out part alone, says so.
+        A task that can read data by its name, or the held-out part alone, says so.
         """
-        if recipe is None:
-            raise InputError(
-                f"{weights.path!r} does not say what it was trained on, so there is nothing to measure on."
-            )
+        if trained.recipe is None:
+            raise InputError(f"{trained.weights.path!r} does not say what it was trained on: nothing to measure on.")
         if data is not None:
-            raise InputError(f"the task {recipe.task!r} is measured on what its run held out; leave {data!r} out.")
-        return cls.prepare(recipe, progress).held_out
+            raise InputError(
+                f"the task {trained.recipe.task!r} is measured on what its run held out; leave {data!r} out."
+            )
+        return cls.prepare(trained.recipe, progress).held_out
+
+    @classmethod
+    def predict(cls, trained: "Trained", inputs: Sequence[str], **options: Any) -> list[Any]:  # noqa: ARG003
+        """What a finished model says of inputs, given as a user has them: files, or texts."""
+        raise InputError(f"{trained.weights.path!r} is a {trained.weights.family}, whose task answers no inputs yet.")
 
     @property
     @abstractmethod

@@ -15,7 +15,7 @@ from torch.optim.swa_utils import AveragedModel
 from vitrail.data import Batches
 from vitrail.distributed import World
 from vitrail.errors import InputError
-from vitrail.families import Model
+from vitrail.families import Model, count_parameters
 from vitrail.progress import Progress, silent
 from vitrail.tasks.task import Measurement, Task
 from vitrail.training.checkpoint import Checkpoints, unpack
@@ -274,11 +274,6 @@ def train_head(task: Task, run: Directory, world: World, progress: Progress = si
     )
     run.finish(model, task, result)
     return result
-
-
-def count_parameters(model: Model) -> int:
-    """How many numbers are learned."""
-    return sum(p.numel() for p in model.parameters())
 
 
 @contextmanager

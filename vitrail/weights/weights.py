@@ -49,22 +49,30 @@ class Weights:
     def model(self) -> Model:
         """The model, in evaluation mode; the tensors are its own from now on."""
         model = self._empty()
+        same = ties(model)
+        state = {**self.state, **{name: self.state[first] for name, first in same.items() if first in self.state}}
         expected = model.state_dict()
-        both = expected.keys() & self.state.keys()
+        both = expected.keys() & state.keys()
         kinds = {
-            "lacks": expected.keys() - self.state.keys(),
-            "has, with no place in the model,": self.state.keys() - expected.keys(),
-            "has of another shape": {name for name in both if expected[name].shape != self.state[name].shape},
-            "has of another type": {name for name in both if not _alike(expected[name], self.state[name])},
+            "lacks": expected.keys() - state.keys(),
+            "has, with no place in the model,": state.keys() - expected.keys(),
+            "has of another shape": {name for name in both if expected[name].shape != state[name].shape},
+            "has of another type": {name for name in both if not _alike(expected[name], state[name])},
         }
         for what, names in kinds.items():
             if names:
                 raise InputError(f"{self.path!r} {what} {listed(sorted(names))}; {AGAIN}.")
-        model.load_state_dict(self.state, assign=True)
+        model.load_state_dict(state, assign=True)
         for module in model.modules():
             if isinstance(module, Computed):
                 module.refresh()
                 module.embedding = module.embedding.to(next(model.parameters()).dtype)
+        if any(buffer.is_meta for buffer in model.buffers()):  # which no tensor holds, and only building it fills
+            model = families[self.family](self.config)
+            model.load_state_dict(state, assign=True)
+        for name, first in same.items():
+            owner, _, attribute = name.rpartition(".")
+            setattr(model.get_submodule(owner), attribute, model.get_parameter(first))
         for parameter in model.parameters():
             parameter.requires_grad_()
         return model.eval()
@@ -76,6 +84,13 @@ class Weights:
                 return families[self.family](self.config)
         except (RuntimeError, OverflowError, TypeError, MemoryError):  # sizes that no machine could count
             raise InputError(f"{self.path!r} describes a model that cannot be, with sizes beyond all bounds.") from None
+
+
+def ties(model: Model) -> dict[str, str]:
+    """The names of parameters that are others' too, such as an output tied to an embedding, and the first of those."""
+    first: dict[int, str] = {}
+    every = model.named_parameters(remove_duplicate=False)
+    return {name: first[id(p)] for name, p in every if first.setdefault(id(p), name) != name}
 
 
 def checked_config(path: str, family: str, fields: dict[str, Any], tensors: Tensors) -> Any:

@@ -11,7 +11,7 @@ from vitrail.errors import InputError, unknown
 from vitrail.families import Model, family_of
 from vitrail.files import Pathlike, make_folder, whole, write_json
 from vitrail.weights.formats import formats
-from vitrail.weights.weights import described
+from vitrail.weights.weights import described, ties
 
 
 def save(
@@ -31,7 +31,9 @@ def save(
     them.
     """
     model = getattr(model, "_orig_mod", model)  # of a compiled model
-    state = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    tied = ties(model)
+    every = model.state_dict().items()
+    state = {name: tensor.detach().cpu().contiguous() for name, tensor in every if name not in tied}
     normalise = Normalise.of(normalise)
     if format == "vitrail":
         _run(Path(path), state, labels, {**described(model.config, format, normalise), **about})

@@ -142,15 +142,11 @@ def other_channels(kernels: Tensor, channels: int) -> Tensor:
 
 def _positions(config: ViTConfig, wanted: ViTConfig, state: State) -> None:
     prefix = "embed.position."
-    position = positions[config.position](config.grid, config.width, _heads(config), prefix=config.prefix)
+    position = positions[config.position](config.grid, config.width, config.most_heads, prefix=config.prefix)
     own = {name: state[f"{prefix}{name}"] for name in position.state_dict()}
     position.load_state_dict({name: tensor.float() for name, tensor in own.items()})
     for name, tensor in position.on(wanted.grid).items():
         state[f"{prefix}{name}"] = tensor.detach().to(own[name].dtype)
-
-
-def _heads(config: ViTConfig) -> int:
-    return max(heads for heads, _ in config.layers)
 
 
 def _times(grid: tuple[int, int]) -> str:

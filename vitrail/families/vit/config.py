@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, NonNegativeInt, PositiveFloat, PositiveInt, ValidationInfo, model_validator
 
-from vitrail.config import Config, Part, Rate
+from vitrail.config import Component, Config, Rate
 from vitrail.core import activations, kernels, norms, positions, stems
 from vitrail.core.attention import check_heads
 from vitrail.core.embeddings import check_size
@@ -55,7 +55,7 @@ class ViTConfig(Config):
     tokens: NonNegativeInt = 0  # visual tokens that the patches are grouped into; 0: the patches are the tokens
     registers: NonNegativeInt = 0
     prelogits: NonNegativeInt = 0  # width of the tanh layer before the logits; 0: none
-    kernel: Part = "softmax"
+    kernel: Component = "softmax"
     head: PositiveInt | None = None  # width of a head; width / heads unless given
     rank: PositiveInt | None = None  # of a head's value map; the width of a head unless given
     bias: bool = True  # of queries, keys and values
@@ -106,6 +106,11 @@ class ViTConfig(Config):
         """The heads and the hidden width of each layer."""
         heads, hidden = ((n,) * self.depth if isinstance(n, int) else n for n in (self.heads, self.hidden))
         return tuple(zip(heads, hidden, strict=True))
+
+    @property
+    def most_heads(self) -> int:
+        """In any layer."""
+        return max(heads for heads, _ in self.layers)
 
     @property
     def grid(self) -> tuple[int, int]:

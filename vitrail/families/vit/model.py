@@ -36,15 +36,15 @@ class ViT(Model):
     """z0 = embed(image); z' = MSA(LN(z)) + z; z = MLP(LN(z')) + z'; y = head(pool(LN(z_L))) (ViT, eqs. 1-4)."""
 
     Config = ViTConfig
+    task = "pictures"
     config: ViTConfig
 
     def __init__(self, config: ViTConfig) -> None:
         super().__init__()
         self.config = config
-        heads = max(heads for heads, _ in config.layers)
         self.embed = ImageEmbedding(
             stems[config.stem](config.patch, config.channels, config.width),
-            positions[config.position](config.grid, config.width, heads, prefix=config.prefix),
+            positions[config.position](config.grid, config.width, config.most_heads, prefix=config.prefix),
             registers=config.registers,
             tokens=config.tokens,
             dropout=config.dropout,

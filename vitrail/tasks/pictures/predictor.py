@@ -15,8 +15,7 @@ from vitrail.core.embeddings import check_size
 from vitrail.data import Normalise, Unreadable, files_in, read_pixels, unit
 from vitrail.errors import InputError
 from vitrail.families import ViT
-from vitrail.tasks.pictures.task import class_names, normalisation
-from vitrail.weights import Weights, read
+from vitrail.weights import Weights
 
 BATCH = 64
 
@@ -62,22 +61,19 @@ class Predictor:
     notes: tuple[str, ...] = ()
 
     @classmethod
-    def of(
-        cls, path: str | Path, *, head: bool = True, normalise: str | None = None, size: tuple[int, int] | None = None
-    ) -> "Predictor":
-        """The predictor of a run directory, or of weights from elsewhere; with a head, unless it is not needed.
+    def of(cls, weights: Weights, *, head: bool = True, size: tuple[int, int] | None = None) -> "Predictor":
+        """The predictor of a run's weights, or of others; with a head, unless it is not needed.
 
         Pictures are made as large as those that the model was made for, or of another size.
         """
-        weights = read(path, normalise=normalise)
-        config, notes = weights.config, weights.remarks
+        path, config, notes = weights.path, weights.config, weights.remarks
         model = weights.model().float()
         if not isinstance(model, ViT):
-            raise InputError(f"{str(path)!r} is a {weights.family}, and takes no pictures.")
+            raise InputError(f"{path!r} is a {weights.family}, and takes no pictures.")
         if config.channels not in (1, 3):
-            raise InputError(f"{str(path)!r} takes {config.channels} channels, where pictures have 1 or 3.")
+            raise InputError(f"{path!r} takes {config.channels} channels, where pictures have 1 or 3.")
         if head and not config.classes:
-            raise InputError(f"{str(path)!r} has no head; train one with `vitrail train PICTURES --weights {path}`.")
+            raise InputError(f"{path!r} has no head; train one with `vitrail train PICTURES --weights {path}`.")
         if weights.labels is None and head:
             notes.append("the classes have no names here, and go by their numbers")
         if weights.normalise is None:
@@ -136,3 +132,18 @@ class Predictor:
     def _top(self, probabilities: Tensor, top: int) -> list[tuple[str, float]]:
         values, numbers = probabilities.topk(min(top, len(self.labels)))
         return [(self.labels[number], value) for number, value in zip(numbers.tolist(), values.tolist(), strict=True)]
+
+
+def class_names(weights: Weights) -> tuple[str, ...]:
+    """What the classes are called; their numbers, where nothing says."""
+    return weights.labels or tuple(map(str, range(weights.config.classes)))
+
+
+def normalisation(weights: Weights) -> Normalise:
+    """How pictures are normalised for weights; 0.5 for mean and std, where nothing says."""
+    channels = weights.config.channels
+    if weights.normalise is None:
+        return Normalise((0.5,) * channels, (0.5,) * channels)
+    if len(weights.normalise.mean) != channels:  # as it was said for colours, of a model of grey pictures
+        return weights.normalise.even(channels)
+    return weights.normalise

@@ -1,7 +1,7 @@
 """The recipe of labelling pictures."""
 
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat
 
@@ -42,6 +42,7 @@ class PictureRecipe(Recipe):
     """Which pictures, how they are changed, and the model that learns to label them."""
 
     sections: ClassVar[tuple[str, ...]] = ("data", "weights", "model", "augment", "optim", "train")
+    of_updates: ClassVar[tuple[str, ...]] = ("augment", "optim", "train")
 
     data: Data = Data()
     augment: Augment = Augment()
@@ -52,10 +53,9 @@ class PictureRecipe(Recipe):
             return {"data": {"path": path}}
         return None
 
-    def absolute(self) -> "PictureRecipe":
-        data, weights = self.data, self.weights
-        if data.path is not None:
-            data = data.model_copy(update={"path": str(Path(data.path).absolute())})
-        if weights.path is not None and Path(weights.path).exists():
-            weights = weights.model_copy(update={"path": str(Path(weights.path).absolute())})
-        return self.model_copy(update={"data": data, "weights": weights})
+    def absolute(self) -> Self:
+        recipe = super().absolute()
+        if recipe.data.path is None:
+            return recipe
+        path = str(Path(recipe.data.path).absolute())
+        return recipe.model_copy(update={"data": recipe.data.model_copy(update={"path": path})})

@@ -18,6 +18,7 @@ from vitrail.data import (
     collect,
     find,
     from_idx,
+    held_out,
     idx_parts,
     labelled,
     read_idx_part,
@@ -33,9 +34,10 @@ from vitrail.tasks.pictures.augment import augmenter
 from vitrail.tasks.pictures.choices import Facts, choose
 from vitrail.tasks.pictures.examples import TestPictures, TrainingPictures, classify
 from vitrail.tasks.pictures.head import fit_head
+from vitrail.tasks.pictures.predictor import Answer, Predictor, class_names, inputs_of, normalisation
 from vitrail.tasks.pictures.recipe import PictureRecipe
 from vitrail.tasks.sections import Card, Section, Table
-from vitrail.tasks.task import Measurement, Metric, Task, tasks
+from vitrail.tasks.task import Measurement, Metric, Task, Trained, tasks
 from vitrail.weights import STATED, Weights, read
 
 
@@ -46,6 +48,7 @@ class PictureTask(Task):
 
     metric = Metric("accuracy", percent=True)
     unit = "pictures"
+    head_alone = "the head alone, by logistic regression on features of the frozen model"
 
     recipe: PictureRecipe
     parts: Parts
@@ -116,20 +119,15 @@ class PictureTask(Task):
         return replace(self, weights=adapted, config=adapted.config)
 
     @classmethod
-    def evaluation_set(
-        cls,
-        recipe: PictureRecipe | None,
-        weights: Weights,
-        data: str | None,
-        record: dict[str, Any],
-        progress: Progress = silent,
-    ) -> TestPictures:
-        normalise, names = normalisation(weights), class_names(weights)
-        if data is None or (recipe is not None and data == recipe.data.source):
-            pictures, aside = _own(recipe, weights, names, record, progress)
-        else:
-            pictures, aside = _given(data, weights, names, progress)
-        return TestPictures(pictures, normalise, aside)
+    def evaluation_set(cls, trained: Trained, data: str | None, progress: Progress = silent) -> TestPictures:
+        weights, recipe = trained.weights, trained.recipe
+        own = data is None or (recipe is not None and data == recipe.data.source)
+        pictures, aside = _own(trained, progress) if own else _given(str(data), weights, progress)
+        return TestPictures(pictures, normalisation(weights), aside)
+
+    @classmethod
+    def predict(cls, trained: Trained, inputs: Sequence[str], **options: Any) -> list[Answer]:
+        return list(Predictor.of(trained.weights).answers(inputs_of(inputs), **options))
 
     @cached_property
     def normalise(self) -> Normalise:
@@ -215,49 +213,31 @@ class PictureTask(Task):
         return f"test accuracy {scores.accuracy:.2%} ({scores.correct:,} of {scores.tested:,})"
 
 
-def class_names(weights: Weights) -> tuple[str, ...]:
-    """What the classes are called; their numbers, where nothing says."""
-    return weights.labels or tuple(map(str, range(weights.config.classes)))
-
-
-def normalisation(weights: Weights) -> Normalise:
-    """How pictures are normalised for weights; 0.5 for mean and std, where nothing says."""
-    channels = weights.config.channels
-    if weights.normalise is None:
-        return Normalise((0.5,) * channels, (0.5,) * channels)
-    if len(weights.normalise.mean) != channels:  # as it was said for colours, of a model of grey pictures
-        return weights.normalise.even(channels)
-    return weights.normalise
-
-
-def _own(
-    recipe: PictureRecipe | None, weights: Weights, names: Sequence[str], record: dict[str, Any], progress: Progress
-) -> tuple[Pictures, list[Aside]]:
-    """The pictures that a run was tested on."""
+def _own(trained: Trained, progress: Progress) -> tuple[Pictures, list[Aside]]:
+    """The pictures that a run was tested on; no others are decoded, but where both parts come from one file."""
+    weights, recipe = trained.weights, trained.recipe
     if recipe is None:
         raise InputError(f"{weights.path!r} does not say what it was trained on; name the pictures.")
-    config, data = weights.config, recipe.data
-    if record.get("test files"):
-        return read_items(record["test files"], tuple(names), config.size, config.channels, progress)
+    config, data, names = weights.config, recipe.data, class_names(weights)
     path = None if data.path is None else Path(data.path)
-    if data.source == "pictures" and path is not None and not (path.is_dir() and "train" in idx_parts(path)):
+    if trained.record.get("test files"):
+        return read_items(trained.record["test files"], names, config.size, config.channels, progress)
+    if data.source == "pictures" and not (path is not None and path.is_dir() and idx_parts(path)):
         raise InputError(f"{weights.path!r} has no list of the pictures it was tested on; name the pictures.")
-    if data.source == "pictures" and path is not None:
-        parts = from_idx(path, data.test, data.seed)
-    else:
-        parts = sources[data.source](path, data.test, data.seed)
-    if parts.test.names != tuple(names):
+    pictures, aside = held_out(data.source, path, data.test, data.seed)
+    known = pictures.among(names)
+    if not len(known):
         raise InputError(
             f"the classes of the pictures are no longer those that {weights.path!r} learned; name the pictures."
         )
-    return parts.test.fitted(config.size, config.channels), parts.aside
+    return known.fitted(config.size, config.channels), aside
 
 
-def _given(data: str, weights: Weights, names: Sequence[str], progress: Progress) -> tuple[Pictures, list[Aside]]:
+def _given(data: str, weights: Weights, progress: Progress) -> tuple[Pictures, list[Aside]]:
     """Pictures that the user names, of the classes that the model has."""
-    config, path = weights.config, Path(data)
+    config, path, names = weights.config, Path(data), class_names(weights)
     if data not in sources and not (path.is_dir() and idx_parts(path)):
-        return labelled(find(path), tuple(names), config.size, config.channels, progress)
+        return labelled(find(path), names, config.size, config.channels, progress)
     pictures = sources[data](None, 0.2, 0).test if data in sources else read_idx_part(path)
     known = pictures.among(names)
     if not len(known):

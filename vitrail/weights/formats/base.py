@@ -28,6 +28,8 @@ class Request:
     def check(self, path: str, config: Any) -> None:
         """What the user says of a model whose configuration is known has to be true."""
         for name, value in self.stated.items():
+            if not hasattr(config, name):
+                raise InputError(f"{path!r} is of a model without {name}; leave {name}={value!r} out.")
             known = getattr(config, name)
             if known not in (None, value):
                 raise InputError(f"{path!r} has {name}={known!r}, not {value!r}; leave it out.")

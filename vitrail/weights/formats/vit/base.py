@@ -147,7 +147,7 @@ class ViTFormat(Shape, Format):
         return Known(dict(tensors))
 
     def finish(self, tensors: dict[str, Tensor], config: ViTConfig) -> dict[str, Tensor]:  # noqa: ARG002
-        """What is written, where the library wants it other than the plan has it."""
+        """What is written, where the library wants it other than the moves have it."""
         return tensors
 
     def allowed(self, config: ViTConfig) -> dict[str, tuple[Any, ...]]:  # noqa: ARG002
