@@ -207,8 +207,8 @@ def test_a_kernel_that_needs_all_queries_gets_them():
 @pytest.mark.parametrize("fields", [{}, {"layer_drop": 0.999}])
 def test_some_rows_of_the_features(fields):
     model, image = vit(**fields), numbers(2, 3, 12, 20)
-    torch.testing.assert_close(model.features(image, rows=slice(2, 5)), model.features(image)[:, 2:5])
-    assert model.train().features(image, rows=slice(2, 5)).shape == (2, 3, 24)
+    torch.testing.assert_close(model.stream(image, rows=slice(2, 5)), model.stream(image)[:, 2:5])
+    assert model.train().stream(image, rows=slice(2, 5)).shape == (2, 3, 24)
 
 
 def test_dropout_stands_before_the_encoder():

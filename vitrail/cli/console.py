@@ -14,7 +14,7 @@ WIDE = 160  # columns for a table that goes into a file or a pipe, where there i
 Normalisation = Annotated[
     str | None,
     typer.Option(
-        "--normalise", help="How pictures are, where nothing says: half, imagenet, clip, none.", metavar="HOW"
+        "--normalise", help="Normalisation, if the weights do not say: half, imagenet, clip, none.", metavar="HOW"
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]

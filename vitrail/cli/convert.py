@@ -10,33 +10,31 @@ from vitrail.cli.console import Json, Normalisation, messages, parse_size, print
 
 def convert(
     source: Annotated[
-        str, typer.Argument(help="A run, a file or folder of weights, or hf:owner/name.", metavar="FROM")
+        str, typer.Argument(help="Weights to read: a run, a file, a folder, or hf:owner/name.", metavar="FROM")
     ],
-    target: Annotated[
-        Path, typer.Argument(help="Where it goes: a file, or a folder for hf and vitrail.", metavar="TO")
-    ],
+    target: Annotated[Path, typer.Argument(help="File to write; a folder for hf and vitrail.", metavar="TO")],
     name: Annotated[
         str,
         typer.Option("--format", help="vitrail, timm, hf, npz (Google's), torchvision or vit-pytorch.", metavar="F"),
     ] = "vitrail",
     image: Annotated[
-        str | None, typer.Option(help="For pictures of this size: 384, or 224x384 (down, across).", metavar="PIXELS")
+        str | None, typer.Option(help="New image size: 384, or 224x384 (height x width).", metavar="PIXELS")
     ] = None,
-    patch: Annotated[int | None, typer.Option(help="With patches of this size.", min=1, metavar="PIXELS")] = None,
-    channels: Annotated[int | None, typer.Option(help="For pictures of so many channels.", min=1, metavar="N")] = None,
+    patch: Annotated[int | None, typer.Option(help="New patch size.", min=1, metavar="PIXELS")] = None,
+    channels: Annotated[int | None, typer.Option(help="New number of channels.", min=1, metavar="N")] = None,
     classes: Annotated[
-        int | None, typer.Option(help="With a fresh head for so many classes; 0: none.", min=0, metavar="N")
+        int | None, typer.Option(help="New head for this many classes; 0 removes the head.", min=0, metavar="N")
     ] = None,
     heads: Annotated[
-        int | None, typer.Option(help="How many heads, where nothing says; 64 numbers each unless known.", metavar="N")
+        int | None, typer.Option(help="Number of heads, if the file does not say. Default: width / 64.", metavar="N")
     ] = None,
     strict: Annotated[
-        bool, typer.Option("--strict/--partial", help="Stop at tensors with no place in the model, or leave them out.")
+        bool, typer.Option("--strict/--partial", help="Stop at tensors that the model has no use for, or skip them.")
     ] = True,
     normalise: Normalisation = None,
     as_json: Json = False,
 ) -> None:
-    """Move weights from one format to another, and to other sizes on the way."""
+    """Convert weights to another format, and optionally to another size."""
     with messages().status("Starting ..."):
         from vitrail.errors import InputError
         from vitrail.families import count_parameters

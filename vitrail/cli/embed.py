@@ -10,14 +10,14 @@ from vitrail.cli.console import Json, Normalisation, messages, print_json, say, 
 
 def embed(
     run: Annotated[str, typer.Argument(help="A run directory, or weights.", metavar="RUN|WEIGHTS")],
-    inputs: Annotated[list[str], typer.Argument(help="Pictures, or folders of them.", metavar="FOLDER...")],
-    out: Annotated[Path, typer.Option(help="Where the features go, an .npz.", metavar="FILE")] = Path("features.npz"),
+    inputs: Annotated[list[str], typer.Argument(help="Picture files, or folders.", metavar="FOLDER...")],
+    out: Annotated[Path, typer.Option(help="NPZ file to write.", metavar="FILE")] = Path("features.npz"),
     normalise: Normalisation = None,
     as_json: Json = False,
 ) -> None:
-    """Make pictures into vectors: what the model's head is given, a row for each picture.
+    """Compute feature vectors: what the model's head is given, one row per picture.
 
-    The file holds `features` (pictures x width), `files`, and `folders`, the name of the folder each is in.
+    The file holds `features` (pictures x width), `files`, and `folders` (the name of each file's folder).
     """
     with messages().status("Starting ..."):
         import numpy as np

@@ -12,12 +12,12 @@ from vitrail.cli.progress import counted
 def evaluate(
     run: Annotated[str, typer.Argument(help="A run directory, or weights with a head.", metavar="RUN")],
     data: Annotated[
-        str | None, typer.Argument(help="A folder or table of labelled pictures; the run's own test part unless given.")
+        str | None, typer.Argument(help="Labelled pictures: a folder or a CSV file. Default: the run's own test set.")
     ] = None,
     normalise: Normalisation = None,
     as_json: Json = False,
 ) -> None:
-    """Measure a model: accuracy, top 5, precision and recall of each class, calibration."""
+    """Evaluate a model: accuracy, top 5, precision and recall per class, calibration."""
     with messages().status("Starting ..."):
         from vitrail.machine import keep_memory
         from vitrail.runs import Run

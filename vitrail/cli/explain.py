@@ -30,41 +30,41 @@ def explain(
     run: Annotated[str, typer.Argument(help="A run directory, or weights with a head.", metavar="RUN")],
     inputs: Annotated[
         list[str],
-        typer.Argument(help="Pictures, folders of them, or - for one on standard input.", metavar="PICTURE"),
+        typer.Argument(help="Picture files, folders, or - for standard input.", metavar="PICTURE"),
     ],
-    out: Annotated[Path, typer.Option(help="Where the pages, pictures and numbers go.", metavar="DIR")],
+    out: Annotated[Path, typer.Option(help="Folder to write pages, PNG and JSON files to.", metavar="DIR")],
     method: Annotated[
         list[str] | None,
-        typer.Option(
-            help="attention, rollout, relevance or gradcam; may be repeated. All unless given.", metavar="NAME"
-        ),
+        typer.Option(help="attention, rollout, relevance or gradcam. Repeatable. Default: all.", metavar="NAME"),
     ] = None,
     layer: Annotated[
         int | None,
-        typer.Option(help="Of attention and gradcam, counted from 1; the last unless given.", min=1, metavar="N"),
+        typer.Option(help="Layer of attention and gradcam, counted from 1. Default: the last.", min=1, metavar="N"),
     ] = None,
     head: Annotated[
-        int | None, typer.Option(help="Of attention, counted from 1; the mean of all unless given.", min=1, metavar="N")
+        int | None,
+        typer.Option(help="Head of attention, counted from 1. Default: the mean of all.", min=1, metavar="N"),
     ] = None,
     label: Annotated[
-        str | None, typer.Option("--class", help="The class to explain; the likeliest unless given.", metavar="NAME")
+        str | None, typer.Option("--class", help="Class to explain. Default: the most probable.", metavar="NAME")
     ] = None,
     steps: Annotated[
         int,
         typer.Option(
             "--steps",
-            help="Of deletion and insertion, which tell how true an explanation is; 0 leaves them out, and is faster.",
+            help="Steps of the deletion and insertion curves that measure each method; 0 skips them.",
             min=0,
             metavar="N",
         ),
     ] = 20,
     size: Annotated[
-        str | None, typer.Option(help="Pixels of a side, or DOWNxACROSS; the model's own unless given.", metavar="N")
+        str | None,
+        typer.Option(help="Image size: 224, or 224x320 (height x width). Default: the model's own.", metavar="N"),
     ] = None,
     normalise: Normalisation = None,
     as_json: Json = False,
 ) -> None:
-    """Show where answers come from: a page to explore for each picture, overlays as PNG, numbers as JSON."""
+    """Explain predictions: an interactive page per picture, overlays as PNG, numbers as JSON."""
     with messages().status("Starting ..."):
         from vitrail.errors import InputError
         from vitrail.files import make_folder

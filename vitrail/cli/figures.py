@@ -17,21 +17,19 @@ if TYPE_CHECKING:
 
 def figures(
     run: Annotated[str, typer.Argument(help="A run directory, or weights.", metavar="RUN")],
-    out: Annotated[Path, typer.Option(help="Where the figures go.", metavar="DIR")],
+    out: Annotated[Path, typer.Option(help="Folder to write the figures to.", metavar="DIR")],
     data: Annotated[
         str | None,
-        typer.Argument(help="Pictures that the heads look at; the run's own test part unless given.", metavar="DATA"),
+        typer.Argument(help="Pictures to look at. Default: the run's own test set.", metavar="DATA"),
     ] = None,
-    count: Annotated[int, typer.Option(help="How many of the pictures are looked at.", min=1, metavar="N")] = 64,
-    ablation: Annotated[
-        bool, typer.Option(help="Measure the loss without each head, which takes a pass for every one.")
-    ] = True,
+    count: Annotated[int, typer.Option(help="Number of pictures to use.", min=1, metavar="N")] = 64,
+    ablation: Annotated[bool, typer.Option(help="Measure the loss without each head: one pass per head.")] = True,
     normalise: Normalisation = None,
     as_json: Json = False,
 ) -> None:
-    """Draw the ViT paper's figures: patch filters, position similarity, attention distance, and what heads are worth.
+    """Draw the figures of the ViT paper: patch filters, position similarity, attention distance; and head importance.
 
-    For a run that kept models along the way (--set train.keep=8), also how they changed while it was trained.
+    For a run that kept models during training (--set train.keep=8), also how they changed.
     """
     with messages().status("Starting ..."):
         from functools import partial

@@ -9,10 +9,10 @@ from vitrail.errors import unknown
 
 
 def models(
-    pattern: Annotated[str, typer.Argument(help="Only the names that match, such as 'vit-b*'.")] = "*",
+    pattern: Annotated[str, typer.Argument(help="Names to list, such as 'vit-b*'.")] = "*",
     as_json: Json = False,
 ) -> None:
-    """List the models, with their parameters and the multiply-adds for one image."""
+    """List the models with their parameters and multiply-adds per image."""
     with messages().status("Counting ..."):
         from vitrail.families import configure, cost, models, presets
 

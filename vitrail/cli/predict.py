@@ -11,13 +11,13 @@ def predict(
     run: Annotated[str, typer.Argument(help="A run directory, or weights with a head.", metavar="RUN")],
     inputs: Annotated[
         list[str],
-        typer.Argument(help="Pictures, folders of them, or - for one on standard input.", metavar="PICTURE"),
+        typer.Argument(help="Picture files, folders, or - for standard input.", metavar="PICTURE"),
     ],
-    top: Annotated[int, typer.Option(help="How many labels for each picture.", min=1, metavar="K")] = 5,
+    top: Annotated[int, typer.Option(help="Number of labels per picture.", min=1, metavar="K")] = 5,
     normalise: Normalisation = None,
     as_json: Json = False,
 ) -> None:
-    """Say what is in pictures: the likeliest labels and their probabilities, a line for each picture."""
+    """Classify pictures: the most probable labels of each, one line per picture."""
     with messages().status("Starting ..."):
         from vitrail.machine import keep_memory
         from vitrail.runs import Run

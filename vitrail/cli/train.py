@@ -25,30 +25,38 @@ def train(
     what: Annotated[
         str, typer.Argument(help="A folder of pictures, a recipe.toml, or a built-in recipe (see `vitrail recipes`).")
     ] = "digits",
-    out: Annotated[Path | None, typer.Option(help="Where the run goes; runs/NAME unless given.", metavar="RUN")] = None,
-    data: Annotated[str | None, typer.Option(help="Where the pictures of a recipe are.", metavar="PATH")] = None,
-    model: Annotated[str | None, typer.Option(help="A model's name, instead of the recipe's.", metavar="NAME")] = None,
+    out: Annotated[Path | None, typer.Option(help="Run directory to write. Default: runs/NAME.", metavar="RUN")] = None,
+    data: Annotated[str | None, typer.Option(help="Data of a recipe: a folder, or a CSV file.", metavar="PATH")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Model to train instead of the recipe's; see `vitrail models`.", metavar="NAME")
+    ] = None,
     weights: Annotated[
         str | None,
         typer.Option(
-            help="Start from these: a run, .npz, .safetensors, .pt, an HF folder, hf:owner/name.", metavar="PATH"
+            help="Weights to start from: a run, .npz, .safetensors, .pt, an HF folder, hf:owner/name.", metavar="PATH"
         ),
     ] = None,
     freeze: Annotated[
-        bool | None, typer.Option("--freeze/--tune", help="Train the head of the weights alone, or all layers.")
+        bool | None, typer.Option("--freeze/--tune", help="Train only the head of the weights, or all layers.")
     ] = None,
-    epochs: Annotated[int | None, typer.Option(help="How often every picture is seen.", min=1, metavar="N")] = None,
-    batch: Annotated[int | None, typer.Option(help="Pictures in one step.", min=1, metavar="N")] = None,
-    seed: Annotated[int | None, typer.Option(help="Of everything random but the split.", min=0, metavar="N")] = None,
+    epochs: Annotated[
+        int | None, typer.Option(help="Number of passes over the training data.", min=1, metavar="N")
+    ] = None,
+    batch: Annotated[
+        int | None, typer.Option(help="Examples per update, over all processes.", min=1, metavar="N")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Random seed of everything but the train/test split.", min=0, metavar="N")
+    ] = None,
     assignments: Annotated[
         list[str] | None,
-        typer.Option("--set", help="Set a field of the recipe; may be repeated.", metavar="FIELD=VALUE"),
+        typer.Option("--set", help="Set any field of the recipe. Repeatable.", metavar="FIELD=VALUE"),
     ] = None,
-    processes: Annotated[int, typer.Option(help="How many processes train together.", min=1, metavar="N")] = 1,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run, if it was begun.")] = False,
+    processes: Annotated[int, typer.Option(help="Number of processes to train with.", min=1, metavar="N")] = 1,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the run from its last checkpoint.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Train a model, from scratch or from weights, and measure it on pictures it has not seen."""
+    """Train a model, from scratch or from weights, and test it on held-out data."""
     short = {"epochs": epochs, "batch": batch, "seed": seed}
     chosen: dict[str, dict[str, Any]] = {"train": {key: value for key, value in short.items() if value is not None}}
     chosen |= {"model": {"name": model}} if model else {}

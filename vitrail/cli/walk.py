@@ -25,27 +25,28 @@ MOST = 400  # tokens
 
 def walk(
     run: Annotated[
-        str | None, typer.Option(help="A run directory, or weights; four small vectors unless given.", metavar="RUN")
+        str | None,
+        typer.Option(help="Run directory, or weights. Default: an example of four small vectors.", metavar="RUN"),
     ] = None,
     layer: Annotated[
         int | None,
-        typer.Option(help="Which layer of the run, counted from 1; the first unless given.", min=1, metavar="N"),
+        typer.Option(help="Layer of the run, counted from 1. Default: the first.", min=1, metavar="N"),
     ] = None,
-    head: Annotated[int, typer.Option(help="Which head, counted from 1.", min=1, metavar="N")] = 1,
+    head: Annotated[int, typer.Option(help="Head, counted from 1.", min=1, metavar="N")] = 1,
     picture: Annotated[
-        str | None, typer.Option(help="What the run looks at; its first test picture unless given.", metavar="FILE")
+        str | None, typer.Option(help="Picture to use. Default: the first of the run's test set.", metavar="FILE")
     ] = None,
-    causal: Annotated[bool, typer.Option("--causal", help="Let no token see those after it.")] = False,
+    causal: Annotated[bool, typer.Option("--causal", help="Apply a causal mask.")] = False,
     out: Annotated[
-        Path | None, typer.Option(help="Write a page that shows one step at a time, instead.", metavar="FILE")
+        Path | None,
+        typer.Option(help="Write an HTML page that shows one step at a time, instead of printing.", metavar="FILE"),
     ] = None,
     normalise: Normalisation = None,
     as_json: Json = False,
 ) -> None:
-    """Walk through one attention layer, step by step with the real numbers, in the terminal or on a page to project.
+    """Show one attention layer step by step with its numbers, in the terminal or on a page.
 
-    x, W_Q, q, k, scores, scaling, mask, softmax, v, sum, heads joined, W_O, residual: of four small vectors, or of any
-    layer of a run.
+    Queries, keys, scores, scaling, mask, softmax, values, weighted sum, concatenated heads, output, residual.
     """
     with messages().status("Starting ..."):
         from vitrail.core import CAUSAL, NONE

@@ -76,12 +76,9 @@ class ViT(Model):
         pooled = self._pooled(self.stream(image, self._answering(shortest=True)))
         return pooled.mean(1) if self.config.pool == "distilled" else pooled
 
-    def features(self, image: Tensor, rows: slice | None = None) -> Tensor:
-        """(b c H W) -> all tokens after the last layer and norm (b n w): class, registers, patches row by row.
-
-        Or some rows of them, for which the last block does only what they need.
-        """
-        x = self.stream(image, rows)
+    def features(self, image: Tensor) -> Tensor:
+        """(b c H W) -> all tokens after the last layer and norm (b n w): class, registers, patches row by row."""
+        x = self.stream(image)
         return x if self.config.norm_last else self.norm(x)
 
     def stream(self, image: Tensor, rows: slice | None = None) -> Tensor:

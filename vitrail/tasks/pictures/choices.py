@@ -55,7 +55,7 @@ def _choices(recipe: PictureRecipe, facts: Facts) -> list[Choice]:
         Choice("train.epochs", enough, f"{few}: about 300,000 in all, within 15 to 150"),
         Choice("train.batch", 64 if m < 10 * SMALL else 128, few),
         _evaluate(epochs, facts),
-        Choice("train.smoothing", 0.1, "a model trained from scratch grows too sure of itself"),
+        Choice("train.smoothing", 0.1, "a model trained from scratch becomes overconfident"),
         Choice("train.ema", 0.99 if m < SMALL else 0.999, few),
         Choice("augment.flip", 0.0 if facts.grey else 0.5, _flip(facts)),
         Choice("augment.shift", 0.1 if side > 12 else 0.0, f"pictures of {side} pixels"),  # noqa: PLR2004
@@ -92,7 +92,7 @@ def _tuning(recipe: PictureRecipe, facts: Facts, weights: Weights) -> list[Choic
         Choice("train.epochs", enough, f"{few}: about 60,000 in all, within 5 to 150"),
         Choice("train.batch", 32 if m < SMALL else 64, few),
         _evaluate(epochs, facts),
-        Choice("train.smoothing", 0.1, "few pictures make a model too sure of itself"),
+        Choice("train.smoothing", 0.1, "few pictures make a model overconfident"),
         Choice("train.ema", 0.99 if m < SMALL else 0.999, few),
         Choice("augment.flip", 0.0 if facts.grey else 0.5, _flip(facts)),
         Choice("augment.shift", 0.1, "pictures of one thing, a little moved"),
