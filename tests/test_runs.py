@@ -1,5 +1,6 @@
 """The run directory, from Python."""
 
+import json
 import shutil
 
 import pytest
@@ -28,7 +29,8 @@ def test_it_says_what_it_is(colours):
     assert run.task.metric.name == "accuracy"
     assert [line["epoch"] for line in run.metrics() if "epoch" in line][-1] == 6
     assert list(run.history) == [0, 6]
-    assert vt.run(colours / "nowhere").recipe is None
+    with pytest.raises(vt.InputError, match="is not there"):
+        vt.run(colours / "nowhere")
 
 
 def test_files_folders_and_lists_are_predicted(colours, tmp_path):
@@ -50,6 +52,40 @@ def test_only_the_held_out_pictures_are_read(colours, monkeypatch, tmp_path):
     assert run.evaluate().summary["correct"] == run.result["correct"]
     assert sorted(read) == sorted(file for file, _ in run.data["test files"])
     assert len(read) == 12
+
+
+def test_a_run_whose_test_pictures_are_gone_says_so(colours, tmp_path):
+    shutil.copytree(colours / "run", tmp_path / "run")
+    data = tmp_path / "run" / "data.json"
+    record = json.loads(data.read_text())
+    record["test files"][0][0] = str(tmp_path / "gone.png")
+    data.write_text(json.dumps(record))
+    run = vt.run(tmp_path / "run")
+    assert run.evaluate().summary["tested"] == 11  # one of twelve is within data.bad
+    record["test files"] = [[str(tmp_path / f"{n}.png"), label] for n, (_, label) in enumerate(record["test files"])]
+    data.write_text(json.dumps(record))
+    with pytest.raises(vt.InputError, match=r"12 of the 12 pictures that .* was tested on cannot be read, such as"):
+        vt.run(tmp_path / "run").evaluate()
+    data.write_text('{"test files": 3}')
+    with pytest.raises(vt.InputError, match="is damaged"):
+        vt.run(tmp_path / "run").evaluate()
+    del record["test files"]  # as runs before there was a list: the pictures are split again
+    data.write_text(json.dumps(record))
+    assert vt.run(tmp_path / "run").evaluate().summary["correct"] == run.result["correct"]
+
+
+def test_a_run_begun_before_there_were_tasks_goes_on(colours, tmp_path):
+    shutil.copytree(colours / "run", tmp_path / "run")
+    path = tmp_path / "run" / "recipe.json"
+    begun = json.loads(path.read_text())
+    begun["pictures"] = begun.pop("data")
+    del begun["recipe"]["task"]
+    begun["recipe"]["data"]["path"] = "all"
+    path.write_text(json.dumps(begun))
+    words = ("train", "../" + colours.name + "/all", "--out", tmp_path / "run", "--epochs", "6", "--resume")
+    ran = vitrail(*words, "--set", "train.keep=2", cwd=colours)
+    assert ran.returncode == 0, ran.stderr
+    assert "going on after step" in ran.stderr
 
 
 def test_the_idx_files_to_train_on_are_not_read(tmp_path):

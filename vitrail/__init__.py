@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from vitrail.errors import InputError
     from vitrail.families import build, models
     from vitrail.lens import edit, record
-    from vitrail.runs import Run as run  # noqa: N813  # vt.run(path) is one
+    from vitrail.runs import open_run as run
     from vitrail.weights import load, save
 
 __version__ = "0.1.0"
@@ -24,7 +24,7 @@ _HOMES = {
     "models": "vitrail.families",
     "edit": "vitrail.lens",
     "record": "vitrail.lens",
-    "run": "vitrail.runs:Run",
+    "run": "vitrail.runs:open_run",
     "load": "vitrail.weights",
     "save": "vitrail.weights",
 }

@@ -7,16 +7,16 @@ from copy import deepcopy
 from inspect import signature
 from typing import Annotated, Any, get_type_hints
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, create_model
 
 from vitrail.errors import InputError, unknown
 
 Rate = Annotated[float, Field(ge=0, lt=1)]
 
 
-def _component(value: Any) -> Any:
+def _component(value: Any, info: ValidationInfo) -> Any:
     if isinstance(value, dict) and not isinstance(value.get("name"), str):
-        raise InputError(f"{value!r} names nothing; give a name and options, such as {{name = 'local', window = 7}}.")
+        raise InputError(f"{info.field_name}={value!r} has options and no name; give {info.field_name}.name too.")
     return value["name"] if isinstance(value, dict) and len(value) == 1 else value
 
 
@@ -55,13 +55,15 @@ def override(fields: Mapping[str, Any], assignments: Iterable[str]) -> dict[str,
                 inner = outer[parent] = {"name": inner}
             if not isinstance(inner, dict):
                 raise InputError(f"{path.strip()!r} cannot be set: {parent!r} is a value, not a table of fields.")
-        inner[leaf] = _toml_value(text.strip())
+        value, before = _toml_value(text.strip()), inner.get(leaf)
+        named = isinstance(before, dict) and isinstance(value, str)  # options that were given before their name
+        inner[leaf] = {**before, "name": value} if named and isinstance(before, dict) else value
     return changed
 
 
 def options(build: Callable[..., Any]) -> type[Config]:
     """The options that a function or class takes by name, as a configuration that checks them."""
-    hints = get_type_hints(getattr(build, "__init__") if isinstance(build, type) else build)  # noqa: B009
+    hints = get_type_hints(getattr(build, "__init__") if isinstance(build, type) else build, include_extras=True)  # noqa: B009
     fields: dict[str, Any] = {
         name: (hints.get(name, Any), ... if parameter.default is parameter.empty else parameter.default)
         for name, parameter in signature(build).parameters.items()

@@ -88,7 +88,7 @@ class Recipe(Config):
         path = self.weights.path
         if path is None or not Path(path).exists():
             return self
-        return self.model_copy(update={"weights": self.weights.model_copy(update={"path": str(Path(path).absolute())})})
+        return self.model_copy(update={"weights": self.weights.model_copy(update={"path": str(Path(path).resolve())})})
 
 
 recipes: Registry[type[Recipe]] = Registry("task")  # the recipe of each

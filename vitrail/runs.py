@@ -41,12 +41,22 @@ FREE = {("train", name) for name in ("checkpoint", "keep", "tensorboard")}  # th
 PACKAGES = ("vitrail", "torch", "numpy", "kornia", "pillow", "scikit-learn")
 
 
+def open_run(path: Pathlike) -> "Run":
+    """The run in a directory, or weights from elsewhere, to use."""
+    if not os.fspath(path).startswith("hf:") and not Path(path).exists():
+        raise InputError(f"{str(path)!r} is not there; give a run directory, a file of weights, or hf:owner/name.")
+    return Run(path)
+
+
 class Run:
     """A run directory; or weights from elsewhere, which can be used like one, and say less about themselves."""
 
     def __init__(self, path: Pathlike) -> None:
         self.name = str(path)
         self.path = Path(path)
+
+    def __repr__(self) -> str:
+        return f"Run({self.name!r})"
 
     # What is in it.
 
@@ -230,6 +240,7 @@ def _digest(weights: Weights | None) -> str | None:
 
 def _check_same(before: Any, now: dict[str, Any], out: Path) -> None:
     """A run goes on only as what it began as."""
+    before = _upgraded(before)
     if not isinstance(before, dict) or not {"recipe", "data", "processes"} <= before.keys():
         raise InputError(f"{str(out / 'recipe.json')!r} does not describe a run; choose another --out.")
     _check_fields(before, now, out, ("task", "data"))
@@ -248,13 +259,26 @@ def _check_same(before: Any, now: dict[str, Any], out: Path) -> None:
         )
 
 
+def _upgraded(before: Any) -> Any:
+    """What an earlier version wrote, before there were tasks."""
+    if isinstance(before, dict) and "pictures" in before and isinstance(before.get("recipe"), dict):
+        return {**before, "data": before["pictures"], "recipe": {"task": "pictures", **before["recipe"]}}
+    return before
+
+
+def _alike(name: str, old: Any, new: Any) -> bool:
+    """Whether two values are the same, or the same path."""
+    paths = name == "path" and isinstance(old, str) and isinstance(new, str)
+    return old == new or (paths and Path(old).resolve() == Path(new).resolve())
+
+
 def _check_fields(before: dict[str, Any], now: dict[str, Any], out: Path, sections: Iterable[str]) -> None:
     for section in sections:
         old, new = before["recipe"].get(section, {}), now["recipe"].get(section, {})
         if not isinstance(new, dict):
             old, new = {"": old}, {"": new}
         for name in sorted(old.keys() | new.keys()):
-            if old.get(name) != new.get(name) and (section, name) not in FREE:
+            if not _alike(name, old.get(name), new.get(name)) and (section, name) not in FREE:
                 field = f"{section}.{name}".rstrip(".")
                 raise InputError(
                     f"the run in {str(out)!r} was begun with {field}={old.get(name)!r}, and is now asked for "

@@ -105,13 +105,14 @@ def test_it_is_explained_as_any_other(tmp_path, opened):
     ("fields", "says"),
     [
         ({"heads": [3, 1]}, r"heads=\(3, 1\) has 2 numbers for depth=4 layers; give one each"),
-        ({"heads": [3, 1, 2, 2], "head": None}, r"heads=\(3, 1, 2, 2\) differ by layer"),
-        ({"heads": [3, -1, 2, 2]}, "heads=.* it should be greater than 0"),
+        ({"heads": [3, 1, 2, 2], "head": None}, r"heads=\[3, 1, 2, 2\] differ by layer, .* such as head=8"),
+        ({"heads": [3, -1, 2, 2]}, "heads=.* the number of a layer should be 0 or greater"),
         ({"hidden": ["a", 1, 2, 3]}, "hidden=.* it should be a number, or one for each layer"),
         ({"position": "relative"}, "position='relative' has as many biases as heads"),
         ({"kernel": {"name": "softmax", "scales": 2.0}}, "kernel 'softmax': field 'scales' is not known; did you mean"),
         ({"kernel": {"name": "softmax", "scale": "a lot"}}, "kernel 'softmax': scale='a lot' does not fit"),
-        ({"kernel": {"scale": 2.0}}, "names nothing; give a name and options"),
+        ({"kernel": {"scale": 2.0}}, "kernel=.* has options and no name; give kernel.name too"),
+        ({"kernel": {"name": "softmax", "scale": 0.0}}, "scale=0.0 does not fit; it should be greater than 0"),
         ({"kernel": {"name": "softmx"}}, "kernel 'softmx' is not known; did you mean 'softmax'"),
     ],
 )

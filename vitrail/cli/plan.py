@@ -1,12 +1,13 @@
 """What was found and what will be done, said before a training begins."""
 
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vitrail.cli.progress import span
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from vitrail.families import Model
     from vitrail.tasks.task import Task
     from vitrail.training import Job
 
@@ -31,7 +32,7 @@ def plan(job: "Job", seconds: float) -> str:
     return _lines(
         job.task,
         [
-            ("model", f"{job.model.summary()}: {job.parameters:,} parameters"),
+            _model(job.model),
             *_weights(job.task),
             ("train", f"{t.epochs} epochs of {steps}, batch {t.batch}, {rates}, {how}"),
             *job.task.settings(),
@@ -41,9 +42,14 @@ def plan(job: "Job", seconds: float) -> str:
     )
 
 
-def head_plan(task: "Task", folder: "Path") -> str:
+def head_plan(task: "Task", model: "Model", folder: Path) -> str:
     """The same, where the head alone is trained."""
-    return _lines(task, [*_weights(task), ("train", task.head_alone), *task.settings(), ("run", str(folder))])
+    lines = [_model(model), *_weights(task), ("train", task.head_alone), *task.settings(), ("run", str(folder))]
+    return _lines(task, lines)
+
+
+def _model(model: "Model") -> tuple[str, str]:
+    return "model", f"{model.summary()}: {sum(p.numel() for p in model.parameters()):,} parameters"
 
 
 def _weights(task: "Task") -> list[tuple[str, str]]:
@@ -54,7 +60,8 @@ def _weights(task: "Task") -> list[tuple[str, str]]:
 
 
 def _lines(task: "Task", lines: list[tuple[str, str]]) -> str:
-    output = [f"{name:<9} {text}" for name, text in [*task.plan(), *lines]]
+    here = f"{Path.cwd()}{os.sep}"  # paths are absolute, and long to read
+    output = [f"{name:<9} {text.replace(here, '')}" for name, text in [*task.plan(), *lines]]
     if task.choices:
         rows = [(choice.field, str(choice.value), choice.why) for choice in task.choices]
         field, value = (max(len(row[column]) for row in rows) for column in (0, 1))

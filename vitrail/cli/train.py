@@ -23,7 +23,10 @@ INTERRUPTED = 130  # the exit status of a program that Ctrl-C ended
 
 def train(
     what: Annotated[
-        str, typer.Argument(help="A folder of pictures, a recipe.toml, or a built-in recipe (see `vitrail recipes`).")
+        str,
+        typer.Argument(
+            help="A folder of pictures, a CSV file, a recipe.toml, or a built-in recipe (see `vitrail recipes`)."
+        ),
     ] = "digits",
     out: Annotated[Path | None, typer.Option(help="Run directory to write. Default: runs/NAME.", metavar="RUN")] = None,
     data: Annotated[str | None, typer.Option(help="Data of a recipe: a folder, or a CSV file.", metavar="PATH")] = None,
@@ -103,8 +106,9 @@ def _run(recipe: Recipe, run: "Run", *, resume: bool) -> tuple[str, dict[str, An
             if not here.first:  # it takes seconds: the first process does it
                 return None
             with run.held(task, here, resume=resume, command=command):
-                say(head_plan(task, run.path))
-                result = train_head(task, run, ALONE if here.size > 1 else here, counted)
+                model = task.model()
+                say(head_plan(task, model, run.path))
+                result = train_head(task, model, run, ALONE if here.size > 1 else here, counted)
                 write_report(run, task, result)
             return task.headline(result.measurement), result.line()
         job = Job(task, run, here)

@@ -4,6 +4,7 @@ from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
+from pydantic import PositiveFloat
 from torch import Tensor, nn
 
 from vitrail.core.masks import NONE, Mask
@@ -23,7 +24,7 @@ class Kernel(nn.Module):
 
     rowwise: ClassVar[bool] = True
 
-    def __init__(self, scale: float | None = None) -> None:
+    def __init__(self, scale: PositiveFloat | None = None) -> None:
         super().__init__()
         self.scale = scale
 

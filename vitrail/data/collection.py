@@ -135,9 +135,7 @@ def read_items(
 ) -> tuple[Pictures, list[Aside]]:
     """Pictures by their files and labels, of classes that are known by these names, and what cannot be read of them."""
     pictures, bad = _decoded([Item(Path(file), label) for file, label in files], size, channels, MEMORY, progress)
-    if not len(pictures):
-        raise InputError(f"none of the {len(files)} pictures can be read:\n{listed(bad)}")
-    return pictures.among(names), bad
+    return (pictures.among(names) if len(pictures) else pictures), bad
 
 
 def labelled(

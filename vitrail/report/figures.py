@@ -96,11 +96,13 @@ class Figures:
         axes = figure.subplots()
         for layer, values in enumerate(far, 1):
             axes.scatter([layer] * len(values), values, s=26, color=mpl.colormaps[COLOURS](0.25), alpha=0.8)
-        axes.plot(range(1, len(far) + 1), np.nanmean(far, 1), color="0.35", label="mean of the heads")
+        there = ~np.isnan(far).all(1)  # layers that have attention
+        axes.plot(np.arange(1, len(far) + 1)[there], np.nanmean(far[there], 1), color="0.35", label="mean of the heads")
         axes.axhline(even, color="0.35", linestyle=":", label="if it looked everywhere alike")
         axes.set(
             xlabel="layer", ylabel="mean attention distance (pixels)", ylim=(0, 1.1 * max(even, float(np.nanmax(far))))
         )
+        axes.set_xlim(0.5, len(far) + 0.5)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.legend(frameon=False)
         words = f"A dot for each head, over {len(images)} pictures of {images.shape[-2]} x {images.shape[-1]} pixels."

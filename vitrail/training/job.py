@@ -258,11 +258,10 @@ class Job:
         return Batches(examples, train.batch, train.epochs, train.seed, parts, mine, world.device)
 
 
-def train_head(task: Task, run: Directory, world: World, progress: Progress = silent) -> Result:
+def train_head(task: Task, model: Model, run: Directory, world: World, progress: Progress = silent) -> Result:
     """Fit the head alone of weights that stay as they are, test, and write the run: as a training's ``finish``."""
     began = time.perf_counter()
-    model = task.model().to(world.device)
-    task.fit_head(model, progress)
+    task.fit_head(model.to(world.device), progress)
     result = Result(
         measurement=task.held_out.measure(model, world),
         parameters=count_parameters(model),

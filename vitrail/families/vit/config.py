@@ -27,8 +27,10 @@ def _by_layer(value: Any, info: ValidationInfo) -> Any:
         raise InputError(
             f"{info.field_name}={value!r} does not fit; it should be a number, or one for each layer, such as [4, 2]."
         )
-    if any(number < 0 for number in each) or each == (0,):
+    if each == (0,) or (len(each) == 1 and each[0] < 0):
         raise InputError(f"{info.field_name}={value!r} does not fit; it should be greater than 0.")
+    if any(number < 0 for number in each):
+        raise InputError(f"{info.field_name}={value!r} does not fit; the number of a layer should be 0 or greater.")
     return each[0] if len(set(each)) == 1 and each[0] else each
 
 
@@ -94,10 +96,14 @@ class ViTConfig(Config):
             each = getattr(self, name)
             if isinstance(each, tuple) and len(each) != self.depth:
                 raise InputError(f"{name}={each} has {len(each)} numbers for depth={self.depth} layers; give one each.")
-        if self.head is None and isinstance(self.heads, int):
-            check_heads(self.width, self.heads)
+        if isinstance(self.heads, int):
+            if self.head is None:
+                check_heads(self.width, self.heads)
         elif self.head is None:
-            raise InputError(f"heads={self.heads} differ by layer, so that width says not how wide one is; give head.")
+            raise InputError(
+                f"heads={list(self.heads)} differ by layer, so the width of a head is not width / heads; give it too, "
+                f"such as head={max(1, self.width // max(1, self.most_heads))}."
+            )
         if isinstance(self.heads, tuple) and self.position == "relative":
             raise InputError(f"position='relative' has as many biases as heads, which differ by layer: {self.heads}.")
 

@@ -57,5 +57,5 @@ class PictureRecipe(Recipe):
         recipe = super().absolute()
         if recipe.data.path is None:
             return recipe
-        path = str(Path(recipe.data.path).absolute())
+        path = str(Path(recipe.data.path).resolve())
         return recipe.model_copy(update={"data": recipe.data.model_copy(update={"path": path})})

@@ -5,8 +5,6 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitrail.tasks.sections import Bin
-
 BINS = 15
 
 
@@ -20,6 +18,15 @@ class Class:
     pictures: int
     precision: float
     recall: float
+
+
+@dataclass(frozen=True)
+class Bin:
+    """The answers that were about equally confident: how many, how confident on average, and how many were right."""
+
+    pictures: int
+    confidence: float
+    accuracy: float
 
 
 @dataclass(frozen=True)
@@ -59,7 +66,7 @@ def scores(logits: Tensor, labels: Tensor, names: tuple[str, ...]) -> Scores:
         tested=len(labels),
         top5=(top == labels[:, None]).any(1).double().mean().item(),
         loss=F.cross_entropy(logits.double(), labels).item(),
-        calibration=sum(b.count * abs(b.accuracy - b.confidence) for b in bins) / len(labels),
+        calibration=sum(b.pictures * abs(b.accuracy - b.confidence) for b in bins) / len(labels),
         classes=[
             Class(name, int(count), float(p), float(r))
             for name, count, p, r in zip(names, support, precision, recall, strict=True)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from vitrail.data import Aside, Parts, Pictures
 from vitrail.tasks.pictures.scores import Scores
-from vitrail.tasks.sections import Card, Confusion, Figure, Gallery, Reliability, Section, Table
+from vitrail.tasks.sections import Bin, Card, Confusion, Figure, Gallery, Reliability, Section, Table
 
 NAMED = 10  # classes, or files set aside, that are named one by one
 MISTAKES = 24
@@ -65,7 +65,7 @@ def sections(parts: Parts, scores: Scores, logits: Tensor) -> list[Section]:
         Reliability(
             title="Calibration",
             note="On the line, answers are as often right as they are confident. Larger circles hold more pictures.",
-            bins=scores.bins,
+            bins=[Bin(one.pictures, one.confidence, one.accuracy) for one in scores.bins],
             unit="pictures",
         ),
         Gallery(

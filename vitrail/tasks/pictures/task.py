@@ -29,6 +29,7 @@ from vitrail.data import (
 from vitrail.errors import InputError
 from vitrail.families import Model, ViT, configure
 from vitrail.progress import Progress, silent
+from vitrail.recipe import Start
 from vitrail.tasks.pictures import shown
 from vitrail.tasks.pictures.augment import augmenter
 from vitrail.tasks.pictures.choices import Facts, choose
@@ -220,10 +221,21 @@ def _own(trained: Trained, progress: Progress) -> tuple[Pictures, list[Aside]]:
         raise InputError(f"{weights.path!r} does not say what it was trained on; name the pictures.")
     config, data, names = weights.config, recipe.data, class_names(weights)
     path = None if data.path is None else Path(data.path)
-    if trained.record.get("test files"):
-        return read_items(trained.record["test files"], names, config.size, config.channels, progress)
+    files = trained.record.get("test files")
+    if files:
+        if not isinstance(files, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in files):  # noqa: PLR2004
+            raise InputError(f"the list of test files in {str(trained.folder / 'data.json')!r} is damaged.")
+        pictures, bad = read_items(files, names, config.size, config.channels, progress)
+        if len(bad) > data.bad * len(files):
+            raise InputError(
+                f"{len(bad)} of the {len(files)} pictures that {weights.path!r} was tested on cannot be read, such as "
+                f"{bad[0].what!r} ({bad[0].why}); bring them back, or name others: vitrail evaluate RUN DATA."
+            )
+        return pictures, bad
     if data.source == "pictures" and not (path is not None and path.is_dir() and idx_parts(path)):
-        raise InputError(f"{weights.path!r} has no list of the pictures it was tested on; name the pictures.")
+        model = {"name": weights.family, **config.model_dump(mode="json")}  # of a run that kept no list
+        parts = PictureTask.prepare(recipe.model_copy(update={"model": model, "weights": Start()}), progress).parts
+        return parts.test, parts.aside
     pictures, aside = held_out(data.source, path, data.test, data.seed)
     known = pictures.among(names)
     if not len(known):
