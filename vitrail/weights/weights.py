@@ -117,16 +117,22 @@ def checked_config(path: str, family: str, fields: dict[str, Any], tensors: Tens
     return config
 
 
-def described(
-    config: Any, name: str, normalise: Normalise | None = None, labels: tuple[str, ...] | None = None
-) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Usage:
+    """What a model is used with, where that is known: how pictures are normalised, and what its classes are called."""
+
+    normalise: Normalise | None = None
+    labels: tuple[str, ...] | None = None
+
+
+def described(config: Any, name: str, usage: Usage) -> dict[str, Any]:
     """What is written about a model beside its tensors, so that nothing of it has to be guessed."""
     about = {"family": family_of(config), "model": config.model_dump(mode="json")}
     if name != "vitrail":
         about = {"format": name, **about}
-    if normalise is not None:
-        about["normalise"] = normalise.table()
-    return about if labels is None else {**about, "labels": list(labels)}
+    if usage.normalise is not None:
+        about["normalise"] = usage.normalise.table()
+    return about if usage.labels is None else {**about, "labels": list(usage.labels)}
 
 
 def stated_normalise(about: dict[str, Any], path: str) -> Normalise | None:

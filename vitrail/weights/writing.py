@@ -11,7 +11,7 @@ from vitrail.errors import InputError, unknown
 from vitrail.families import Model, family_of
 from vitrail.files import Pathlike, make_folder, whole, write_json
 from vitrail.weights.formats import formats
-from vitrail.weights.weights import described, ties
+from vitrail.weights.weights import Usage, described, ties
 
 
 def save(
@@ -36,7 +36,7 @@ def save(
     state = {name: tensor.detach().cpu().contiguous() for name, tensor in every if name not in tied}
     normalise = Normalise.of(normalise)
     if format == "vitrail":
-        _run(Path(path), state, labels, {**described(model.config, format, normalise), **about})
+        _run(Path(path), state, labels, {**described(model.config, format, Usage(normalise)), **about})
         return
     kinds = [kind() for kind in formats.values() if kind.name == format]
     if not kinds:
@@ -47,7 +47,7 @@ def save(
     kind = next((kind for kind in kinds if kind.family == family and kind.suits(model.config)), None)
     if kind is None:
         raise InputError(f"the model is a {family}, which {format} has no place for; choose format='vitrail'.")
-    kind.write(Path(path), model.config, state, normalise, labels)
+    kind.write(Path(path), model.config, state, Usage(normalise, labels))
 
 
 def _run(folder: Path, state: dict[str, Tensor], labels: tuple[str, ...] | None, about: dict[str, Any]) -> None:

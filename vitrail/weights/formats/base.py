@@ -11,7 +11,7 @@ from vitrail.data.normalise import Normalise
 from vitrail.errors import InputError
 from vitrail.registry import Registry
 from vitrail.weights.files import Tensors
-from vitrail.weights.weights import Weights
+from vitrail.weights.weights import Usage, Weights
 
 formats: Registry["type[Format]"] = Registry("format")
 
@@ -54,7 +54,5 @@ class Format(ABC):
         return True
 
     @abstractmethod
-    def write(
-        self, path: Path, config: Any, state: dict[str, Tensor], normalise: Normalise | None, labels: Any
-    ) -> None:
+    def write(self, path: Path, config: Any, state: dict[str, Tensor], usage: Usage) -> None:
         """Write the tensors under the library's names, or say what has no place there."""

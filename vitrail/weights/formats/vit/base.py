@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from vitrail.data.normalise import NORMALISATIONS, Normalise
+from vitrail.data.normalise import NORMALISATIONS
 from vitrail.errors import InputError
 from vitrail.families.vit import ViTConfig
 from vitrail.files import write_json
@@ -16,7 +16,7 @@ from vitrail.weights.formats.base import Format, Request
 from vitrail.weights.formats.vit.hints import Hints, hints_by_user, hints_of
 from vitrail.weights.formats.vit.names import ViTMoves
 from vitrail.weights.formats.vit.shape import Known, Shape
-from vitrail.weights.weights import Weights, checked_config, described, owned, stated_labels, stated_normalise
+from vitrail.weights.weights import Usage, Weights, checked_config, described, owned, stated_labels, stated_normalise
 
 HYBRIDS = ("patch", "resnet50", "resnet50-all", "resnet26", "resnet-root")
 HALF, IMAGENET = NORMALISATIONS["half"], NORMALISATIONS["imagenet"]
@@ -84,19 +84,12 @@ class ViTFormat(Shape, Format):
             state |= owned(move.read(known.tensors))
         return state, over
 
-    def write(
-        self,
-        path: Path,
-        config: ViTConfig,
-        state: dict[str, Tensor],
-        normalise: Normalise | None,
-        labels: tuple[str, ...] | None,
-    ) -> None:
+    def write(self, path: Path, config: ViTConfig, state: dict[str, Tensor], usage: Usage) -> None:
         refused = self._refusal(config)
         if refused:
             raise InputError(f"{refused}, which {self.name} has no place for; choose format='vitrail'.")
-        if labels is not None and len(labels) != config.classes:
-            raise InputError(f"{len(labels)} labels do not fit a model with {config.classes} classes.")
+        if usage.labels is not None and len(usage.labels) != config.classes:
+            raise InputError(f"{len(usage.labels)} labels do not fit a model with {config.classes} classes.")
         tensors: dict[str, Tensor] = {}
         left = set(state)
         for move in self.moves(config):
@@ -106,19 +99,12 @@ class ViTFormat(Shape, Format):
             raise InputError(f"{self.name} has no place for {min(left)!r}; choose format='vitrail'.")
         finished = self.finish(tensors, config)
         laid = {name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in finished.items()}
-        self.put(path, config, laid, normalise, labels)
+        self.put(path, config, laid, usage)
 
-    def put(
-        self,
-        path: Path,
-        config: ViTConfig,
-        tensors: dict[str, Tensor],
-        normalise: Normalise | None,
-        labels: tuple[str, ...] | None,
-    ) -> None:
+    def put(self, path: Path, config: ViTConfig, tensors: dict[str, Tensor], usage: Usage) -> None:
         """Write the tensors into a file, and what it cannot say into NAME.json beside it."""
         write_tensors(path, tensors, self.name, self.kinds)
-        write_json(path.with_name(f"{path.name}.json"), described(config, self.name, normalise, labels))
+        write_json(path.with_name(f"{path.name}.json"), described(config, self.name, usage))
 
     def _refusal(self, config: ViTConfig) -> str:
         """What of a model the format cannot hold."""

@@ -10,7 +10,6 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from vitrail.data.normalise import Normalise
 from vitrail.errors import InputError
 from vitrail.families.vit import ViTConfig
 from vitrail.files import make_folder, whole, write_json
@@ -20,6 +19,7 @@ from vitrail.weights.formats.vit.base import HALF, IMAGENET, ViTFormat
 from vitrail.weights.formats.vit.hints import Hints
 from vitrail.weights.formats.vit.names import Names
 from vitrail.weights.formats.vit.shape import Known
+from vitrail.weights.weights import Usage
 
 HF_ACTIVATIONS = {"gelu": "gelu", "gelu-tanh": "gelu_pytorch_tanh", "relu": "relu", "swiglu": "gelu"}
 
@@ -79,15 +79,8 @@ class HF(ViTFormat):
     def suits(self, config: ViTConfig) -> bool:
         return config.layer_scale is None and not config.registers
 
-    def put(
-        self,
-        path: Path,
-        config: ViTConfig,
-        tensors: dict[str, Tensor],
-        normalise: Normalise | None,
-        labels: tuple[str, ...] | None,
-    ) -> None:
-        write_folder(path, config, tensors, normalise, labels)
+    def put(self, path: Path, config: ViTConfig, tensors: dict[str, Tensor], usage: Usage) -> None:
+        write_folder(path, config, tensors, usage)
 
     def allowed(self, config: ViTConfig) -> dict[str, tuple[Any, ...]]:
         prelogits = (0,) if config.classes else (config.prelogits,)
@@ -176,13 +169,7 @@ def mlp_ratio(config: ViTConfig) -> int:
     return next((ratio for ratio in range(1, 33) if hidden(ratio) == config.hidden), 0)
 
 
-def write_folder(
-    folder: Path,
-    config: ViTConfig,
-    tensors: dict[str, Tensor],
-    normalise: Normalise | None,
-    labels: tuple[str, ...] | None,
-) -> None:
+def write_folder(folder: Path, config: ViTConfig, tensors: dict[str, Tensor], usage: Usage) -> None:
     """Write a folder that HF's ``from_pretrained`` reads."""
     if folder.suffix in (".safetensors", ".bin", ".pt", ".npz"):
         raise InputError(f"{str(folder)!r} names a file, and format='hf' is a folder; leave {folder.suffix!r} out.")
@@ -216,12 +203,12 @@ def write_folder(
             "drop_path_rate": config.drop_path,
         }
     if config.classes:
-        names = labels or tuple(f"LABEL_{number}" for number in range(config.classes))
+        names = usage.labels or tuple(f"LABEL_{number}" for number in range(config.classes))
         about["id2label"] = {str(number): name for number, name in enumerate(names)}
         about["label2id"] = {name: number for number, name in enumerate(names)}
     with whole(folder / "model.safetensors") as aside:
         save_file(tensors, aside, metadata={"format": "pt"})
-    if normalise is not None:
+    if usage.normalise is not None:
         size = {"height": config.size[0], "width": config.size[1]}
         pictures = {
             "do_normalize": True,
@@ -230,6 +217,6 @@ def write_folder(
             "rescale_factor": 1 / 255,
             "size": size,
         }
-        pictures |= {"image_mean": list(normalise.mean), "image_std": list(normalise.std)}
+        pictures |= {"image_mean": list(usage.normalise.mean), "image_std": list(usage.normalise.std)}
         write_json(folder / "preprocessor_config.json", {**pictures, "image_processor_type": "ViTImageProcessor"})
     write_json(folder / "config.json", {"architectures": [architecture], "model_type": kind, **about})
