@@ -56,8 +56,9 @@ def override(fields: Mapping[str, Any], assignments: Iterable[str]) -> dict[str,
             if not isinstance(inner, dict):
                 raise InputError(f"{path.strip()!r} cannot be set: {parent!r} is a value, not a table of fields.")
         value, before = _toml_value(text.strip()), inner.get(leaf)
-        named = isinstance(before, dict) and isinstance(value, str)  # options that were given before their name
-        inner[leaf] = {**before, "name": value} if named and isinstance(before, dict) else value
+        if isinstance(before, dict) and isinstance(value, str):  # a name for options that were given before it
+            value = {**before, "name": value}
+        inner[leaf] = value
     return changed
 
 

@@ -9,6 +9,7 @@ from drawing import numbers
 from processes import vitrail
 
 import vitrail as vt
+from vitrail.config import override
 from vitrail.core import Kernel, Softmax, kernels
 from vitrail.core.masks import Mask, TokenLayout
 from vitrail.lens import attention_distance, explain, layer_sites, logit_lens, loss_without, sensitivity, writes
@@ -147,6 +148,12 @@ def test_a_kernel_sees_where_the_tokens_stand(monkeypatch):
     model = vt.build("vit", **{**SHAPE, "heads": 3, "kernel": "looking", "registers": 2})
     model(image())
     assert seen == [TokenLayout(prefix=3, grid=(3, 5))] * 4
+
+
+def test_options_may_come_before_the_name_they_are_of():
+    after = override({"model": {}}, ["model.kernel.scale=0.2", "model.kernel=softmax"])
+    before = override({"model": {}}, ["model.kernel=softmax", "model.kernel.scale=0.2"])
+    assert after == before == {"model": {"kernel": {"name": "softmax", "scale": 0.2}}}
 
 
 @pytest.mark.parametrize("first", ["model.kernel=softmax", "model.kernel.name=softmax"])

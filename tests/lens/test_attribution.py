@@ -64,10 +64,10 @@ def test_relevance(pair):
     ours, theirs = pair
     out = theirs(images(), output_attentions=True)
     logit = out.logits[torch.arange(2), CLASSES].sum()
-    slopes = torch.autograd.grad(logit, out.attentions)
+    gradients = torch.autograd.grad(logit, out.attentions)
     joint = torch.eye(26).repeat(2, 1, 1)
-    for a, slope in zip(out.attentions, slopes, strict=True):
-        joint = joint + torch.bmm((slope * a).clamp(min=0).mean(1), joint)
+    for a, gradient in zip(out.attentions, gradients, strict=True):
+        joint = joint + torch.bmm((gradient * a).clamp(min=0).mean(1), joint)
     torch.testing.assert_close(methods["relevance"](ours, images(), CLASSES), on_patches(joint[:, 0]).detach(), **CLOSE)
 
 
@@ -77,8 +77,8 @@ def test_gradcam(pair):
     handle = theirs.vit.layers[-1].layernorm_before.register_forward_hook(lambda _m, _a, out: kept.append(out))
     logit = theirs(images()).logits[torch.arange(2), CLASSES].sum()
     handle.remove()
-    (slope,) = torch.autograd.grad(logit, kept)
-    cam = (slope[:, 1:].mean(1, keepdim=True) * kept[0][:, 1:]).sum(-1).clamp(min=0).reshape(2, 5, 5)
+    (gradient,) = torch.autograd.grad(logit, kept)
+    cam = (gradient[:, 1:].mean(1, keepdim=True) * kept[0][:, 1:]).sum(-1).clamp(min=0).reshape(2, 5, 5)
     torch.testing.assert_close(methods["gradcam"](ours, images(), CLASSES), cam.detach(), **CLOSE)
 
 

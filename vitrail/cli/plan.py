@@ -49,7 +49,9 @@ def head_plan(task: "Task", model: "Model", folder: Path) -> str:
 
 
 def _model(model: "Model") -> tuple[str, str]:
-    return "model", f"{model.summary()}: {sum(p.numel() for p in model.parameters()):,} parameters"
+    from vitrail.families import count_parameters
+
+    return "model", f"{model.summary()}: {count_parameters(model):,} parameters"
 
 
 def _weights(task: "Task") -> list[tuple[str, str]]:
