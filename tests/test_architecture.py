@@ -12,7 +12,7 @@ from vitrail.registry import Registry
 
 ROOT = Path(vitrail.__file__).parent
 LEVELS = [
-    {"errors", "progress"},
+    {"errors", "lazy", "progress"},
     {"config", "files", "machine", "distributed"},
     {"registry"},
     {"recipe"},

@@ -7,6 +7,8 @@ quick and imports no torch.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from vitrail.lazy import loader
+
 if TYPE_CHECKING:
     from vitrail import core
     from vitrail.errors import InputError
@@ -21,7 +23,7 @@ __all__ = ["InputError", "build", "core", "edit", "load", "models", "record", "r
 _HOMES = {
     "InputError": "vitrail.errors",
     "build": "vitrail.families",
-    "models": "vitrail.families",
+    "models": "vitrail.families.catalogue",
     "edit": "vitrail.lens",
     "record": "vitrail.lens",
     "run": "vitrail.runs:open_run",
@@ -30,13 +32,11 @@ _HOMES = {
 }
 
 
+_load = loader(__name__, _HOMES)
+
+
 def __getattr__(name: str) -> Any:
-    if name == "core":
-        return import_module("vitrail.core")
-    if name not in _HOMES:
-        raise AttributeError(f"module 'vitrail' has no attribute {name!r}; it has {', '.join(__all__)}")
-    module, _, thing = _HOMES[name].partition(":")
-    return getattr(import_module(module), thing or name)
+    return import_module("vitrail.core") if name == "core" else _load(name)
 
 
 def __dir__() -> list[str]:

@@ -1,7 +1,8 @@
 """Names to builders."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from fnmatch import fnmatch
+from importlib import import_module
 from typing import Any, Generic, TypeVar
 
 from vitrail.config import options
@@ -13,15 +14,26 @@ T = TypeVar("T")
 class Registry(Mapping[str, T], Generic[T]):
     """A mapping from names to things of one kind; a name it does not hold gets a suggestion."""
 
-    def __init__(self, noun: str) -> None:
+    def __init__(self, noun: str, homes: Iterable[str] = ()) -> None:
         self.noun = noun
-        self._things: dict[str, T] = {}
+        self._held: dict[str, T] = {}
+        self._homes = list(homes)  # modules that add to it, imported when it is first asked for something
 
-    def add(self, name: str) -> Callable[[T], T]:
-        """Decorator: hold a thing under this name."""
+    @property
+    def _things(self) -> dict[str, T]:
+        while self._homes:
+            import_module(self._homes.pop(0))
+        return self._held
+
+    def add(self, name: str, *, replace: bool = False) -> Callable[[T], T]:
+        """Decorator: hold a thing under this name, which has to be a new one, unless it is to be replaced."""
 
         def hold(thing: T) -> T:
-            self._things[name] = thing
+            if name in self._held and not replace:
+                raise InputError(
+                    f"{self.noun} {name!r} is there already; choose another name, or say add({name!r}, replace=True)."
+                )
+            self._held[name] = thing
             return thing
 
         return hold
@@ -30,9 +42,6 @@ class Registry(Mapping[str, T], Generic[T]):
         """What a part names, built with its options: ``"local"``, or ``{"name": "local", "window": 7}``."""
         given = {"name": part} if isinstance(part, str) else dict(part)
         name = given.pop("name")
-        given = {
-            key: tuple(value) if isinstance(value, list) else value for key, value in given.items()
-        }  # as from JSON
         build: Any = self[name]
         try:
             return build(**dict(options(build)(**{key: _hashable(value) for key, value in given.items()})))

@@ -1,6 +1,7 @@
 """The command line, as a user meets it: in a process of its own."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -28,6 +29,7 @@ HEAVY = {"torch", "sklearn", "numpy", "scipy", "pandas", "matplotlib", "PIL", "k
         ["convert", "--help"],
         ["--version"],
         ["recipes"],
+        ["models"],
     ],
 )
 def test_help_imports_no_torch(words):
@@ -173,9 +175,32 @@ def test_models_are_listed():
     assert [row["name"] for row in listed] == ["vit-b/16", "vit-b/32"]
     assert listed[0]["parameters"] == 86_567_656
     assert listed[0]["multiply_adds"] == 17_563_828_224
-    table = vitrail("models", "vit-pico/2").stdout
+    table = vitrail("models").stdout
+    assert len(table.splitlines()) == 1 + len(vt.models())
+    for name in vt.models():
+        assert f"{name} " in table
     assert "136,138" in table
     assert "0.002 G" in table
+
+
+@pytest.mark.parametrize("columns", [60, 80, 160])
+@pytest.mark.parametrize("verb", ["models", "recipes"])
+def test_lists_are_whole_in_any_terminal(invoke, monkeypatch, verb, columns):
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as in a terminal
+    monkeypatch.setenv("COLUMNS", str(columns))
+    status, out, _ = invoke(verb)
+    lines = [re.sub(r"\x1b\[\d*m", "", line) for line in out.splitlines()]
+    assert status == 0
+    assert all(len(line) <= columns for line in lines)
+    assert not any("…" in line for line in lines)
+    text = " ".join(" ".join(lines).split())
+    names = vt.models() if verb == "models" else ["digits", "fashion"]
+    assert all(f"{name} " in text for name in names)
+    assert "632,045,800" in text if verb == "models" else "500,490" in text
+
+
+def test_a_pipe_gets_a_line_a_recipe():
+    assert [line.split()[0] for line in vitrail("recipes").stdout.splitlines()] == ["name", "digits", "fashion"]
 
 
 def test_recipes_say_what_they_reached():

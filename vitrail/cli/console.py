@@ -1,7 +1,7 @@
 """Two consoles: results on stdout, everything else on stderr."""
 
 import json
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -9,7 +9,7 @@ from rich.table import Table
 
 from vitrail.errors import InputError
 
-WIDE = 160  # columns for a table that goes into a file or a pipe, where there is no screen to fit
+WIDE = 10_000  # columns of what goes into a file or a pipe, where there is no screen to fit: a line is a line
 
 Normalisation = Annotated[
     str | None,
@@ -52,10 +52,14 @@ def print_json(value: Any) -> None:
 
 
 def table(*columns: str) -> Table:
-    """A plain table; a column whose name begins with > is flush right."""
+    """A plain table; a column whose name begins with > is flush right, and one that ends with ... is text in lines."""
     plain = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for column in columns:
-        plain.add_column(column.removeprefix(">"), justify="right" if column.startswith(">") else "left", no_wrap=True)
+        justify: Literal["left", "right"] = "right" if column.startswith(">") else "left"
+        text = column.endswith("...")
+        plain.add_column(
+            column.removeprefix(">").removesuffix("..."), justify=justify, no_wrap=not text, overflow="fold"
+        )
     return plain
 
 

@@ -4,8 +4,10 @@ from typing import Annotated
 
 import typer
 
-from vitrail.cli.console import Json, messages, print_json, results, table
+from vitrail.cli.console import Json, print_json, results, table
 from vitrail.errors import unknown
+
+FULL = 80  # columns that all of it takes
 
 
 def models(
@@ -13,18 +15,19 @@ def models(
     as_json: Json = False,
 ) -> None:
     """List the models with their parameters and multiply-adds per image."""
-    with messages().status("Counting ..."):
-        from vitrail.families import configure, cost, models, presets
+    from vitrail.families.catalogue import models, presets, price, shape
 
-        names = models(pattern)
-        if not names:
-            raise unknown("model", pattern, presets)
-        rows = [(name, configure(name).model_dump(mode="json"), cost(configure(name))) for name in names]
+    names = models(pattern)
+    if not names:
+        raise unknown("model", pattern, presets)
+    rows = [(name, shape(name).model_dump(mode="json"), price(name)) for name in names]
     if as_json:
         print_json([{"name": name, **config, **vars(price)} for name, config, price in rows])
         return
-    listed = table("name", ">image", ">channels", ">width", ">depth", ">heads", ">parameters", ">multiply-adds")
-    for name, config, price in rows:
-        shape = (str(config[field]) for field in ("image", "channels", "width", "depth", "heads"))
-        listed.add_row(name, *shape, f"{price.parameters:,}", f"{price.multiply_adds / 1e9:,.3f} G")
-    results().print(listed)
+    console = results()
+    fields = ("image", "channels", "width", "depth", "heads") if console.width >= FULL else ("width", "depth")
+    listed = table("name", *(f">{field}" for field in fields), ">parameters", ">multiply-adds")
+    for name, config, cost in rows:
+        numbers = (str(config[field]) for field in fields)
+        listed.add_row(name, *numbers, f"{cost.parameters:,}", f"{cost.multiply_adds / 1e9:,.3f} G")
+    console.print(listed)

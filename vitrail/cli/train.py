@@ -12,10 +12,9 @@ import typer
 from vitrail.cli.console import Json, messages, print_json, say, tell
 from vitrail.cli.plan import head_plan, plan
 from vitrail.cli.progress import counted, shown
-from vitrail.recipe import Recipe
-from vitrail.tasks import read_recipe
 
 if TYPE_CHECKING:
+    from vitrail.recipe import Recipe
     from vitrail.runs import Run
 
 INTERRUPTED = 130  # the exit status of a program that Ctrl-C ended
@@ -25,7 +24,8 @@ def train(
     what: Annotated[
         str,
         typer.Argument(
-            help="A folder of pictures, a CSV file, a recipe.toml, or a built-in recipe (see `vitrail recipes`)."
+            help="A folder of pictures, a CSV file, a recipe.toml, or a built-in recipe (see `vitrail recipes`).",
+            metavar="WHAT",
         ),
     ] = "digits",
     out: Annotated[Path | None, typer.Option(help="Run directory to write. Default: runs/NAME.", metavar="RUN")] = None,
@@ -60,6 +60,8 @@ def train(
     as_json: Json = False,
 ) -> None:
     """Train a model, from scratch or from weights, and test it on held-out data."""
+    from vitrail.tasks import read_recipe
+
     short = {"epochs": epochs, "batch": batch, "seed": seed}
     chosen: dict[str, dict[str, Any]] = {"train": {key: value for key, value in short.items() if value is not None}}
     chosen |= {"model": {"name": model}} if model else {}
@@ -87,7 +89,7 @@ def train(
     say(f"report: {run.path / 'report.html'}")
 
 
-def _run(recipe: Recipe, run: "Run", *, resume: bool) -> tuple[str, dict[str, Any]] | None:
+def _run(recipe: "Recipe", run: "Run", *, resume: bool) -> tuple[str, dict[str, Any]] | None:
     """Train in this process, alone or as one of several; in the first of them, the result in a line, and all of it."""
     from vitrail.distributed import ALONE, world
     from vitrail.machine import die_with_parent, keep_memory

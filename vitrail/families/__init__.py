@@ -1,8 +1,18 @@
-"""The model families: each a small composition of the core's parts, with named sizes."""
+"""The model families: each a small composition of the core's parts, with named sizes.
 
-from vitrail.families.costs import Cost, cost, count_parameters
-from vitrail.families.model import Adapted, Model, build, configure, families, family_of, models, presets
-from vitrail.families.vit import ViT, ViTConfig
+Loaded when first used, since the shapes and what they cost (``catalogue``) are asked for without torch.
+"""
+
+from typing import TYPE_CHECKING
+
+from vitrail.lazy import loader
+
+if TYPE_CHECKING:
+    from vitrail.families.catalogue import Cost, models, presets
+    from vitrail.families.costs import cost, count_parameters
+    from vitrail.families.model import Adapted, Model, build, configure, families, family_of
+    from vitrail.families.vit.config import ViTConfig
+    from vitrail.families.vit.model import ViT
 
 __all__ = [
     "Adapted",
@@ -19,3 +29,12 @@ __all__ = [
     "models",
     "presets",
 ]
+
+_HOMES = {
+    "vitrail.families.catalogue": ("Cost", "models", "presets"),
+    "vitrail.families.costs": ("cost", "count_parameters"),
+    "vitrail.families.model": ("Adapted", "Model", "build", "configure", "families", "family_of"),
+    "vitrail.families.vit.config": ("ViTConfig",),
+    "vitrail.families.vit.model": ("ViT",),
+}
+__getattr__ = loader(__name__, {name: home for home, names in _HOMES.items() for name in names})

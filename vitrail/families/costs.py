@@ -1,21 +1,13 @@
 """What a model costs."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from vitrail.families.catalogue import Cost
 from vitrail.families.model import families, family_of
-
-
-@dataclass(frozen=True)
-class Cost:
-    """Numbers learned, and multiply-adds to answer one example of the model's own size."""
-
-    parameters: int
-    multiply_adds: int
 
 
 def count_parameters(model: nn.Module) -> int:
@@ -26,7 +18,7 @@ def count_parameters(model: nn.Module) -> int:
 def cost(config: Any, **call: Any) -> Cost:
     """Counted on a model without memory: PyTorch's own counter sees every matrix product and convolution."""
     with torch.device("meta"):
-        model = families[family_of(config)](config).eval()
+        model = families[family_of(config)](config).eval().requires_grad_(False)  # the counter's own hooks want none
         inputs = model.example()
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         model(inputs, **call)

@@ -11,6 +11,7 @@ from vitrail.config import Config
 from vitrail.core import Block
 from vitrail.data.normalise import Normalise
 from vitrail.errors import InputError, unknown
+from vitrail.families.catalogue import presets
 from vitrail.registry import Registry
 
 State: TypeAlias = dict[str, Tensor]
@@ -79,23 +80,17 @@ class Adapted:
     fresh: bool = False  # whether the head is a new one, whose classes have no names yet
 
 
-families: Registry[type[Model]] = Registry("family")
-presets: Registry[tuple[str, dict[str, Any]]] = Registry("model")
-
-
-def models(pattern: str = "*") -> list[str]:
-    """The names that ``build`` knows, those that match a pattern such as ``vit-b*``."""
-    return presets.matching(pattern)
+families: Registry[type[Model]] = Registry("family", homes=("vitrail.families.vit.model",))
 
 
 def configure(name: str, **fields: Any) -> Config:
     """The configuration of a preset (``vit-b/16``) or of a family (``vit``) with some fields given."""
     if str(name).lower() not in {*presets, *families}:
         raise unknown("model", name, [*presets, *families])
-    family, preset = presets[name.lower()] if name.lower() in presets else (name.lower(), {})
+    kind, preset = presets[name.lower()] if name.lower() in presets else (families[name.lower()].Config, {})
     if isinstance(fields.get("width"), int) and "hidden" in preset:  # which keeps its proportion to the width
         preset = {**preset, "hidden": preset["hidden"] * fields["width"] // preset["width"]}
-    return families[family].Config(**{**preset, **fields})
+    return kind(**{**preset, **fields})
 
 
 def build(name: str, **fields: Any) -> Model:

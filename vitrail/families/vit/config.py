@@ -4,11 +4,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, NonNegativeInt, PositiveFloat, PositiveInt, ValidationInfo, model_validator
 
-from vitrail.config import Component, Config, Rate
-from vitrail.core import activations, kernels, norms, positions, stems
-from vitrail.core.attention import check_heads
-from vitrail.core.embeddings import check_size
+from vitrail.config import Component, Rate
 from vitrail.errors import InputError
+from vitrail.families.catalogue import Cost, Shape
+from vitrail.families.vit.cost import vit_cost
 
 
 def _size(value: Any) -> Any:
@@ -39,7 +38,7 @@ ByLayer = Annotated[int | tuple[int, ...], BeforeValidator(_by_layer)]  # one fo
 PREFIX = {"class": 1, "mean": 0, "distilled": 2}  # tokens with a position before the patches, of each pooling
 
 
-class ViTConfig(Config):
+class ViTConfig(Shape):
     """The shape of a ViT: the paper's numbers by their names."""
 
     width: PositiveInt
@@ -80,6 +79,10 @@ class ViTConfig(Config):
 
     @model_validator(mode="after")
     def _consistent(self) -> "ViTConfig":
+        """Checked against the parts that there are, which need torch: the fields and their costs do not."""
+        from vitrail.core import activations, kernels, norms, positions, stems  # noqa: PLC0415
+        from vitrail.core.embeddings import check_size  # noqa: PLC0415
+
         self._check_layers()
         if self.tokens and self.position == "relative":
             raise InputError("position='relative' is between patches, which tokens=... groups; choose another of them.")
@@ -92,6 +95,8 @@ class ViTConfig(Config):
         return self
 
     def _check_layers(self) -> None:
+        from vitrail.core.attention import check_heads  # noqa: PLC0415
+
         for name in ("heads", "hidden"):
             each = getattr(self, name)
             if isinstance(each, tuple) and len(each) != self.depth:
@@ -106,6 +111,9 @@ class ViTConfig(Config):
             )
         if isinstance(self.heads, tuple) and self.position == "relative":
             raise InputError(f"position='relative' has as many biases as heads, which differ by layer: {self.heads}.")
+
+    def cost(self) -> Cost | None:
+        return vit_cost(self)
 
     @property
     def layers(self) -> tuple[tuple[int, int], ...]:

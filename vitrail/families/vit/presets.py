@@ -2,12 +2,13 @@
 
 from typing import Any
 
-from vitrail.families.model import presets
+from vitrail.families.catalogue import presets
+from vitrail.families.vit.config import ViTConfig
 
 
-def preset(name: str, **fields: Any) -> None:
+def preset(name: str, *, width: int, **fields: Any) -> None:
     """Name a shape."""
-    presets.add(name)(("vit", fields))
+    presets.add(name)((ViTConfig, {"width": width, "hidden": 4 * width, **fields}))
 
 
 # Sizes B, L, H: ViT paper, table 1; Ti, S: Touvron et al. 2021 (DeiT), table 1.

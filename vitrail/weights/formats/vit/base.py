@@ -9,7 +9,7 @@ from torch import Tensor
 
 from vitrail.data.normalise import NORMALISATIONS
 from vitrail.errors import InputError
-from vitrail.families.vit import ViTConfig
+from vitrail.families.vit.config import ViTConfig
 from vitrail.files import write_json
 from vitrail.weights.files import Tensors, listed, write_tensors
 from vitrail.weights.formats.base import Format, Request

@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from vitrail.errors import InputError
-from vitrail.families.vit import ViTConfig
+from vitrail.families.vit.config import ViTConfig
 from vitrail.files import make_folder, whole, write_json
 from vitrail.weights.files import Tensors
 from vitrail.weights.formats.base import formats

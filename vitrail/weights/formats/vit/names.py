@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from vitrail.core import ResNetStem, stems
-from vitrail.families.vit import ViTConfig
+from vitrail.families.vit.config import ViTConfig
 from vitrail.weights.moves import Move
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import Tensor
 
-from vitrail.families.vit import ViTConfig
+from vitrail.families.vit.config import ViTConfig
 from vitrail.weights.files import Tensors
 from vitrail.weights.formats.base import formats
 from vitrail.weights.formats.vit.base import IMAGENET, ViTFormat

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from vitrail.errors import InputError
-from vitrail.families.vit import ViTConfig
+from vitrail.families.vit.config import ViTConfig
 from vitrail.weights.files import Tensors
 from vitrail.weights.formats.base import formats
 from vitrail.weights.formats.vit.base import ViTFormat
