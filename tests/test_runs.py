@@ -50,7 +50,7 @@ def test_only_the_held_out_pictures_are_read(colours, monkeypatch, tmp_path):
     own = decode._open
     monkeypatch.setattr(decode, "_open", lambda file: read.append(str(file)) or own(file))
     assert run.evaluate().summary["correct"] == run.result["correct"]
-    assert sorted(read) == sorted(file for file, _ in run.data["test files"])
+    assert sorted(read) == sorted(file for file, _ in run.data["measured files"])
     assert len(read) == 12
 
 
@@ -58,18 +58,20 @@ def test_a_run_whose_test_pictures_are_gone_says_so(colours, tmp_path):
     shutil.copytree(colours / "run", tmp_path / "run")
     data = tmp_path / "run" / "data.json"
     record = json.loads(data.read_text())
-    record["test files"][0][0] = str(tmp_path / "gone.png")
+    record["measured files"][0][0] = str(tmp_path / "gone.png")
     data.write_text(json.dumps(record))
     run = vt.run(tmp_path / "run")
     assert run.evaluate().summary["tested"] == 11  # one of twelve is within data.bad
-    record["test files"] = [[str(tmp_path / f"{n}.png"), label] for n, (_, label) in enumerate(record["test files"])]
+    record["measured files"] = [
+        [str(tmp_path / f"{n}.png"), label] for n, (_, label) in enumerate(record["measured files"])
+    ]
     data.write_text(json.dumps(record))
-    with pytest.raises(vt.InputError, match=r"12 of the 12 pictures that .* was tested on cannot be read, such as"):
+    with pytest.raises(vt.InputError, match=r"12 of the 12 pictures that .* was measured on cannot be read, such as"):
         vt.run(tmp_path / "run").evaluate()
     data.write_text('{"test files": 3}')
     with pytest.raises(vt.InputError, match="is damaged"):
         vt.run(tmp_path / "run").evaluate()
-    del record["test files"]  # as runs before there was a list: the pictures are split again
+    del record["measured files"]  # as runs before there was a list: the pictures are split again
     data.write_text(json.dumps(record))
     assert vt.run(tmp_path / "run").evaluate().summary["correct"] == run.result["correct"]
 

@@ -1,6 +1,8 @@
 """After training: evaluate and predict, as a user runs them."""
 
 import json
+import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -31,7 +33,9 @@ def test_evaluate_says_what_training_said(trained):
     scores = json.loads((trained / "run" / "scores.json").read_text())
     assert found["loss"] == pytest.approx(scores["loss"], abs=1e-6)
     text = vitrail("evaluate", trained / "run").stdout
-    assert "accuracy     100.00% (18 of 18)" in text
+    assert "accuracy     100.00% (18 of 18 test pictures)" in text
+    assert "top 5" not in text  # of three classes
+    assert (found["part"], found["trained on"], found["top5"]) == ("test", 0, None)
     assert "calibration" in text
 
 
@@ -47,6 +51,60 @@ def test_evaluate_on_other_pictures(trained, tmp_path):
     assert found["accuracy"] == 1.0
     assert "cut.jpg: cut short" in ran.stderr
     assert "of class 'dog', which the model does not know" in ran.stderr
+    assert found["part"] == "all"
+
+
+def test_pictures_that_were_trained_on_are_known_again(trained, tmp_path):
+    """Also under other names, and pixel for pixel alone."""
+    for number, file in enumerate(sorted((trained / "all" / "ant").iterdir())):
+        (tmp_path / "ant").mkdir(exist_ok=True)
+        shutil.copy(file, tmp_path / "ant" / f"other{number}.png")
+    write_classes(tmp_path, {"bee": 5}, seed=99)
+    ran = vitrail("evaluate", trained / "run", tmp_path, "--json")
+    assert json.loads(ran.stdout)["trained on"] == 24
+    assert "warning: 24 of the 35 were also trained on: the numbers are too good." in ran.stderr
+
+
+def test_digits_of_another_split_are_said(tmp_path):
+    words = ("--set", "data.seed=7", "--epochs", "1")
+    assert vitrail("train", "digits", "--out", tmp_path / "run", *words).returncode == 0
+    own = json.loads(vitrail("evaluate", tmp_path / "run", "--json").stdout)
+    assert (own["part"], own["tested"]) == ("test", 360)
+    named = json.loads(vitrail("evaluate", tmp_path / "run", "digits", "--json").stdout)
+    assert named["trained on"] == own["trained on"] == 0
+    assert named["loss"] == own["loss"]
+
+
+def test_three_parts(tmp_path):
+    """Validated on val/ while training; measured on test/ at the end, and val/ when it is named."""
+    for name, count, seed in (("train", 8, 0), ("val", 3, 1), ("test", 5, 2)):
+        write_classes(tmp_path / "all" / name, {"ant": count, "bee": count}, seed=seed)
+    ran = vitrail("train", tmp_path / "all", "--out", tmp_path / "run", "--epochs", "2")
+    assert ran.returncode == 0, ran.stderr
+    assert re.search(r"validation accuracy [\d.]+% \(\d of 6\), run in", ran.stdout)
+    assert "16 pictures to train on, 6 to validate on" in ran.stderr
+    assert "all/test, for the end: `vitrail evaluate RUN` measures on it" in ran.stderr
+    assert "test accuracy" not in ran.stdout + ran.stderr + (tmp_path / "run" / "report.html").read_text()
+    for words, part, tested in (((), "test", 10), ((tmp_path / "all",), "test", 10)):
+        found = json.loads(vitrail("evaluate", tmp_path / "run", *words, "--json").stdout)
+        assert (found["part"], found["tested"]) == (part, tested)
+    assert json.loads(vitrail("evaluate", tmp_path / "run", tmp_path / "all" / "val", "--json").stdout)["tested"] == 6
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["result"]["part"] == "validation"
+    shutil.rmtree(tmp_path / "all" / "test")
+    gone = vitrail("evaluate", tmp_path / "run")
+    assert gone.returncode == 1
+    assert "are no longer in" in gone.stderr
+
+
+def test_the_plan_counts_what_is_there(tmp_path):
+    """Also where some of it could not be read."""
+    write_classes(tmp_path / "all", {"ant": 30, "bee": 2})
+    write_bad(tmp_path / "all" / "ant")
+    words = ("--epochs", "1", "--set", "data.bad=0.9", "--json")
+    ran = vitrail("train", tmp_path / "all", "--out", tmp_path / "run", *words)
+    assert ran.returncode == 0, ran.stderr
+    counts = set(re.findall(r"([\d,]+) pictures to train on", ran.stderr))
+    assert counts == {str(json.loads((tmp_path / "run" / "data.json").read_text())["train"])}
 
 
 def test_predict_a_file_a_folder_and_standard_input(trained):

@@ -59,7 +59,10 @@ def test_val_before_test_which_is_left_for_later(tmp_path):
         write_classes(tmp_path / name, {"ant": 3, "bee": 3}, seed=len(name))
     parts = gather(tmp_path)
     assert all("/val/" in file for file in parts.test.files)
-    assert parts.left == (str(tmp_path / "test"),)
+    assert (parts.held, parts.left) == ("validation", str(tmp_path / "test"))
+    pictures, _ = labelled(find(tmp_path), ("ant", "bee"), (8, 8), 3, shown)
+    assert len(pictures) == 6
+    assert all("/test/" in file for file in pictures.files)
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
@@ -80,7 +83,25 @@ def test_a_table_that_says_the_split(tmp_path):
     rows = [f"{f.name},{f.parent}/{f.name},{f.parent.name},{'val' if f.name < '002' else 'train'}" for f in files]
     (tmp_path / "t.csv").write_text("id,filename,class,split\n" + "\n".join(rows))
     parts = gather(tmp_path / "t.csv")
-    assert (len(parts.train), len(parts.test)) == (6, 4)
+    assert (len(parts.train), len(parts.test), parts.held, parts.left) == (6, 4, "validation", "")
+    (tmp_path / "t.csv").write_text(
+        "id,filename,class,split\n" + "\n".join(row.replace("004.png,ant,train", "004.png,ant,test") for row in rows)
+    )
+    parts = gather(tmp_path / "t.csv")
+    assert (len(parts.train), len(parts.test), parts.held) == (5, 4, "validation")
+    assert parts.left == f"the test part of {tmp_path / 't.csv'}"
+    assert [item.file.name for item in find(tmp_path / "t.csv").measured] == ["004.png"]
+
+
+def test_a_class_of_two_is_in_both_parts(tmp_path):
+    """A fifth of 30 and 2 pictures, each class by itself rounded, would leave the second without a test."""
+    parts = gather(write_classes(tmp_path, {"ant": 30, "bee": 2}))
+    assert torch.bincount(parts.train.labels).tolist() == [23, 1]
+    assert torch.bincount(parts.test.labels).tolist() == [7, 1]
+    assert sorted([*parts.train.files, *parts.test.files]) == sorted(map(str, tmp_path.rglob("*.png")))
+    parts = gather(tmp_path, test=0.9)
+    assert torch.bincount(parts.train.labels).tolist() == [3, 1]
+    assert torch.bincount(parts.test.labels).tolist() == [27, 1]
 
 
 @pytest.mark.parametrize("zipped", [True, False])
@@ -101,7 +122,9 @@ def test_idx_files(tmp_path, zipped):
     assert np.array_equal(parts.test.images[:, 0].numpy(), pixels["t10k"])
     assert parts.test.labels.tolist() == [n % 3 for n in range(11)]
     assert parts.train.names == ("0", "1", "2")
-    assert torch.equal(read_idx_part(tmp_path).images, parts.test.images)
+    again, part = read_idx_part(tmp_path)
+    assert torch.equal(again.images, parts.test.images)
+    assert part == parts.held == "test"
     image, _ = idx_parts(tmp_path)["train"]
     image.write_bytes(image.read_bytes()[:-9])
     with pytest.raises(InputError, match=r"take it from its source again"):

@@ -53,4 +53,8 @@ def test_a_model_that_is_as_sure_as_it_is_right_is_calibrated():
 def test_a_class_without_pictures_is_no_error():
     found = scores(torch.eye(3), torch.tensor([0, 1, 1]), tuple("abc"))
     assert found.classes[2].pictures == 0
+    assert found.classes[2].recall is None
+    assert found.classes[2].precision == 0.0  # it was answered once, and wrongly
+    assert scores(torch.eye(3)[:2], torch.tensor([0, 1]), tuple("abc")).classes[2].precision is None
+    assert found.top5 is None
     assert found.accuracy == pytest.approx(2 / 3)

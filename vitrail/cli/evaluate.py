@@ -12,7 +12,12 @@ from vitrail.cli.progress import counted
 def evaluate(
     run: Annotated[str, typer.Argument(help="A run directory, or weights with a head.", metavar="RUN")],
     data: Annotated[
-        str | None, typer.Argument(help="Labelled pictures: a folder or a CSV file. Default: the run's own test set.")
+        str | None,
+        typer.Argument(
+            help="Labelled pictures: a folder or a CSV file. Default: the run's own test pictures, or those it was "
+            "validated on.",
+            metavar="DATA",
+        ),
     ] = None,
     normalise: Normalisation = None,
     as_json: Json = False,
@@ -31,11 +36,14 @@ def evaluate(
     examples = opened.evaluation_set(data, counted, weights=weights)
     for one in examples.aside:
         say(f"set aside: {one.what}: {one.why}")
+    if examples.seen:
+        say(f"warning: {examples.seen:,} of the {len(examples):,} were also trained on: the numbers are too good.")
     with messages().status(f"Measuring on {len(examples):,} examples ..."):
         measurement = examples.measure(model)
     if as_json:
         scores = measurement.values if measurement.scores is None else asdict(measurement.scores)
-        print_json({"run": run, "data": data, "set aside": len(examples.aside), **scores})
+        found = {"part": examples.part, "set aside": len(examples.aside), "trained on": examples.seen}
+        print_json({"run": run, "data": data, **found, **scores})
         return
     for section in opened.task.score_tables(measurement):
         lines = table(*section.columns)

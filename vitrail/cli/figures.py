@@ -20,7 +20,7 @@ def figures(
     out: Annotated[Path, typer.Option(help="Folder to write the figures to.", metavar="DIR")],
     data: Annotated[
         str | None,
-        typer.Argument(help="Pictures to look at. Default: the run's own test set.", metavar="DATA"),
+        typer.Argument(help="Pictures to look at. Default: the run's own test pictures.", metavar="DATA"),
     ] = None,
     count: Annotated[int, typer.Option(help="Number of pictures to use.", min=1, metavar="N")] = 64,
     ablation: Annotated[bool, typer.Option(help="Measure the loss without each head: one pass per head.")] = True,

@@ -142,4 +142,4 @@ def _lines(job: "Job", events: "Iterable[Step | Measured]") -> None:
 
 def _measured(job: "Job", event: "Measured") -> str:
     metric = job.task.metric
-    return f"{metric.name} {metric.show(event.values[metric.name])}  " if metric.name != "loss" else ""
+    return f"{event.part} {metric.name} {metric.show(event.values[metric.name])}  " if metric.name != "loss" else ""

@@ -34,7 +34,7 @@ def walk(
     ] = None,
     head: Annotated[int, typer.Option(help="Head, counted from 1.", min=1, metavar="N")] = 1,
     picture: Annotated[
-        str | None, typer.Option(help="Picture to use. Default: the first of the run's test set.", metavar="FILE")
+        str | None, typer.Option(help="Picture to use. Default: the first of the run's test pictures.", metavar="FILE")
     ] = None,
     causal: Annotated[bool, typer.Option("--causal", help="Apply a causal mask.")] = False,
     out: Annotated[

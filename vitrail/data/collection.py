@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
-from hashlib import blake2b
 from pathlib import Path
 from typing import TypeVar
 
@@ -35,22 +34,23 @@ class Aside:
 
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """Pictures to train on and to test on, what was set aside, and which are in both."""
+    """Pictures to train on and to measure on, what was set aside, and which are in both."""
 
     train: Pictures
     test: Pictures
     layout: str
     total: int
     aside: list[Aside] = field(default_factory=list)
-    left: tuple[str, ...] = ()
+    held: str = "test"  # what the part to measure on is: validation, where another is left for the end
+    left: str = ""  # where that other one is
     from_files: bool = False  # whether each picture is a file of its own
     sizes: tuple[Size, Size, Size] = ((0, 0), (0, 0), (0, 0))  # of the files: smallest, middle, largest
 
     @cached_property
     def leaks(self) -> list[tuple[str, str]]:
-        """Pictures to test on that are also trained on, pixel for pixel: (to test on, to train on)."""
-        seen = {_digest(self.train, number): file for number, file in enumerate(self.train.files)}
-        pairs = ((file, seen.get(_digest(self.test, number))) for number, file in enumerate(self.test.files))
+        """Pictures to measure on that are also trained on, pixel for pixel: (to measure on, to train on)."""
+        seen = dict(zip(self.train.digests, self.train.files, strict=True))
+        pairs = ((file, seen.get(one)) for file, one in zip(self.test.files, self.test.digests, strict=True))
         return [(file, other) for file, other in pairs if other is not None]
 
 
@@ -124,6 +124,7 @@ def collect(
         listing.layout,
         len(listing.items),
         surveyed.aside + bad + aside,
+        listing.held or "test",
         listing.left,
         from_files=True,
         sizes=surveyed.sizes,
@@ -142,8 +143,7 @@ def labelled(
     listing: Listing, names: tuple[str, ...], size: Size, channels: int, progress: Progress
 ) -> tuple[Pictures, list[Aside]]:
     """Pictures to measure on, of classes that are known by these names: the test part, where there are parts."""
-    divided = any(item.part for item in listing.items)
-    items = [item for item in listing.items if item.part == "test" or not divided]
+    items = listing.measured
     known = [item for item in items if item.label in names]
     aside = [
         Aside(str(item.file), f"of class {item.label!r}, which the model does not know")
@@ -186,14 +186,15 @@ def _divided(pictures: Pictures, items: Sequence[Item], fraction: float, seed: i
     if not items[0].part:
         return pictures.split(fraction, seed)
     train, test = (
-        torch.tensor([number for number, item in enumerate(items) if item.part == part]) for part in ("train", "test")
+        torch.tensor([number for number, item in enumerate(items) if (item.part == "train") == trained])
+        for trained in (True, False)
     )
     return pictures[train], pictures[test]
 
 
 def _usable(items: list[Item], listing: Listing) -> tuple[list[Item], list[Aside]]:
     """The pictures of classes that can be trained on and tested, and what is left out."""
-    train = Counter(item.label for item in items if item.part != "test")
+    train = Counter(item.label for item in items if item.part in ("train", ""))
     divided = any(item.part for item in items)
     aside = [Aside(f"class {name!r}", "no picture to train on") for name in listing.classes if not train[name]]
     least = 1 if divided else 2
@@ -210,7 +211,7 @@ def _usable(items: list[Item], listing: Listing) -> tuple[list[Item], list[Aside
         raise InputError(
             f"the pictures make up {only}; put the pictures of at least two classes in folders of their own."
         )
-    if divided and not any(item.part == "test" for item in kept):
+    if divided and all(item.part == "train" for item in kept):
         raise InputError("no picture is left to test on; look at what the folder or table holds for the test part.")
     return kept, aside
 
@@ -252,7 +253,3 @@ def _store(shape: tuple[int, ...], memory: float) -> np.ndarray[tuple[int, ...],
     with tempfile.TemporaryFile(dir=Path.cwd()) as file:
         os.posix_fallocate(file.fileno(), 0, int(np.prod(shape)))  # a full disk says so now, not by a signal later
         return np.memmap(file, np.uint8, "w+", shape=shape)
-
-
-def _digest(pictures: Pictures, number: int) -> bytes:
-    return blake2b(pictures.store[pictures.rows[number]].numpy().tobytes(), digest_size=16).digest()

@@ -46,13 +46,15 @@ def fashion(path: Path | None, fraction: float, seed: int) -> Parts:
     return from_idx(folder, fraction, seed, GARMENTS)
 
 
-def held_out(source: str, path: Path | None, fraction: float, seed: int) -> tuple[Pictures, list[Aside]]:
-    """The part of a known set, or of idx files, to test on; where it has files of its own, they alone are read."""
+def held_out(source: str, path: Path | None, fraction: float, seed: int) -> tuple[Pictures, str]:
+    """The part of a known set, or of idx files, to measure on, and its name; files of its own alone are read."""
     folder = (path or DEBIAN) if source == "fashion" else path
-    if folder is not None and "test" in idx_parts(folder):
-        return _pictures(*idx_parts(folder)["test"], GARMENTS if source == "fashion" else (), "test"), []
+    apart = {} if folder is None else idx_parts(folder)
+    for part in ("test", "validation"):
+        if part in apart:
+            return _pictures(*apart[part], GARMENTS if source == "fashion" else (), part), part
     parts = sources[source](path, fraction, seed) if source in sources else from_idx(path or DEBIAN, fraction, seed)
-    return parts.test, parts.aside
+    return parts.test, parts.held
 
 
 def from_idx(folder: Path, fraction: float, seed: int, names: tuple[str, ...] = ()) -> Parts:
@@ -60,20 +62,23 @@ def from_idx(folder: Path, fraction: float, seed: int, names: tuple[str, ...] = 
     parts = idx_parts(folder)
     everything = _pictures(*parts["train"], names, "train").present()
     size = (int(everything.store.shape[2]), int(everything.store.shape[3]))
-    if "test" not in parts:
+    part = "validation" if "validation" in parts else "test"
+    if part not in parts:
         train, test = everything.split(fraction, seed)
         return Parts(train, test, "idx files", len(everything), sizes=(size,) * 3)
-    held = _pictures(*parts["test"], names, "test")
+    left = f"the test part of {folder}" if part != "test" and "test" in parts else ""
+    held = _pictures(*parts[part], names, part)
     known = held.among(everything.names)
     aside = [Aside(file, "of a class without a picture to train on") for file in sorted({*held.files} - {*known.files})]
     test = known.fitted(size, 1)
-    return Parts(everything, test, "idx files", len(everything) + len(held), aside, sizes=(size,) * 3)
+    return Parts(everything, test, "idx files", len(everything) + len(held), aside, part, left, sizes=(size,) * 3)
 
 
-def read_idx_part(folder: Path) -> Pictures:
-    """The part of a folder's idx files that is to test on, or the only one that is there."""
+def read_idx_part(folder: Path) -> tuple[Pictures, str]:
+    """The part of a folder's idx files that is to measure on, or the only one that is there; and its name."""
     parts = idx_parts(folder)
-    return _pictures(*(parts.get("test") or parts["train"]), (), "picture")
+    part = next(name for name in ("test", "validation", "train") if name in parts)
+    return _pictures(*parts[part], (), "picture"), part
 
 
 def _pictures(images: Path, labels: Path, names: tuple[str, ...], part: str) -> Pictures:

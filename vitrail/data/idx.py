@@ -10,13 +10,13 @@ from torch import Tensor
 
 from vitrail.errors import InputError
 
-_TRAIN, _TEST = ("train",), ("t10k", "test", "val")
+_NAMES = {"train": ("train",), "validation": ("val",), "test": ("t10k", "test")}
 
 
 def idx_parts(folder: Path) -> dict[str, tuple[Path, Path]]:
     """The pictures and labels of each part that a folder holds: {"train": (images, labels), "test": ...}."""
     parts = {}
-    for part, names in (("train", _TRAIN), ("test", _TEST)):
+    for part, names in _NAMES.items():
         for name in names:
             pair = [_one(folder, name, what) for what in ("images", "labels")]
             if part not in parts and pair[0] and pair[1]:

@@ -3,15 +3,20 @@
 import csv
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
 from typing import Literal
 
 from vitrail.errors import InputError
 
-Part = Literal["train", "test", ""]  # "": to be split
-TRAIN, TEST = ("train", "training"), ("val", "valid", "validation", "test", "testing")
+Part = Literal["train", "validation", "test", ""]  # "": to be split
+NAMES: dict[Part, tuple[str, ...]] = {
+    "train": ("train", "training"),
+    "validation": ("val", "valid", "validation", "dev"),
+    "test": ("test", "testing"),
+}
+PARTS: dict[str, Part] = {name: part for part, names in NAMES.items() for name in names}
 JUNK = {"thumbs.db", "desktop.ini", "__macosx"}
 
 
@@ -26,17 +31,31 @@ class Item:
 
 @dataclass(frozen=True)
 class Listing:
-    """What is there: how it is laid out, the files, every class that has a place, and what is not used."""
+    """What is there: how it is laid out, the files, every class that has a place, and what is not used.
+
+    Of three parts the validation part is measured on while a model is trained, and the test part is left for later.
+    """
 
     layout: str
     items: list[Item]
     classes: list[str]
-    left: tuple[str, ...] = ()
+    later: list[Item] = field(default_factory=list)
+    left: str = ""  # where those are
     loose: tuple[Path, ...] = ()  # files beside the folders of the classes
+
+    @property
+    def held(self) -> Part:
+        """The part that is measured on, of what is divided; "" of what is not."""
+        return next((item.part for item in self.items if item.part not in ("train", "")), "")
+
+    @property
+    def measured(self) -> list[Item]:
+        """What a finished model is measured on: the test part, else the one that there is, else all of it."""
+        return self.later or [item for item in self.items if item.part == self.held]
 
 
 def find(path: Path) -> Listing:
-    """The pictures under a path: a folder by class, train/ and val/ or test/ by class, or a CSV of paths and labels."""
+    """The pictures under a path: a folder by class, train/, val/ and test/ by class, or a CSV of paths and labels."""
     if not path.exists():
         raise InputError(f"{str(path)!r} is not there; give a folder of pictures, one folder a class, or a CSV file.")
     if path.is_file():
@@ -53,13 +72,14 @@ def find(path: Path) -> Listing:
             f"{str(path)!r} holds no folder; put the pictures of each class in a folder with its name, or give a CSV "
             f"file of path and label."
         )
-    parts = {folder.name.lower(): folder for folder in folders}
-    train = next((parts[name] for name in TRAIN if name in parts and _folders(parts[name])), None)
-    tests = [parts[name] for name in TEST if name in parts and _folders(parts[name])]
-    if train is not None and tests:
-        return _parts(train, tests)
-    if train is not None and parts.keys() <= {*TRAIN, *TEST}:
-        return _classes(train)  # and nothing, or nothing by class, to test on
+    parts: dict[Part, Path] = {}
+    for folder in folders:
+        if folder.name.lower() in PARTS and _folders(folder):
+            parts.setdefault(PARTS[folder.name.lower()], folder)
+    if "train" in parts and len(parts) > 1:
+        return _parts(parts)
+    if "train" in parts and {folder.name.lower() for folder in folders} <= PARTS.keys():
+        return _classes(parts["train"])  # and nothing, or nothing by class, to test on
     return _classes(path)
 
 
@@ -70,14 +90,21 @@ def _classes(path: Path) -> Listing:
     return Listing("a folder for each class", items, [folder.name for folder in folders], loose=loose)
 
 
-def _parts(train: Path, tests: list[Path]) -> Listing:
-    classes = sorted({folder.name for part in (train, tests[0]) for folder in _folders(part)})
-    roots: list[tuple[Part, Path]] = [("train", train), ("test", tests[0])]
-    items = [
-        Item(file, folder.name, part) for part, root in roots for folder in _folders(root) for file in files_in(folder)
-    ]
-    left = tuple(str(folder) for folder in tests[1:])
-    return Listing(f"{train.name}/ and {tests[0].name}/, a folder for each class", items, classes, left)
+def _parts(parts: dict[Part, Path]) -> Listing:
+    def items(part: Part) -> list[Item]:
+        return [Item(file, folder.name, part) for folder in _folders(parts[part]) for file in files_in(folder)]
+
+    held: Part = "validation" if "validation" in parts else "test"
+    used = (parts["train"], parts[held])
+    classes = sorted({folder.name for part in used for folder in _folders(part)})
+    later = items("test") if held != "test" and "test" in parts else []
+    return Listing(
+        f"{used[0].name}/ and {used[1].name}/, a folder for each class",
+        items("train") + items(held),
+        classes,
+        later,
+        str(parts["test"]) if later else "",
+    )
 
 
 def _table(path: Path) -> Listing:
@@ -111,15 +138,20 @@ def _table(path: Path) -> Listing:
         if len(row) <= max(at):
             raise InputError(f"{str(path)!r} has a row without a label: {','.join(row)!r}; mend it.")
         part = row[split].lower() if split is not None and split < len(row) else ""
-        where: Part = "train" if part in TRAIN else "test" if part in TEST else ""
+        where = PARTS.get(part, "")
         if split is not None and not where:
             raise InputError(
-                f"{str(path)!r} says {part!r} in column {names[split]!r}; it should say 'train' or 'test' in every row."
+                f"{str(path)!r} says {part!r} in column {names[split]!r}; it should say 'train', 'validation' or "
+                f"'test' in every row."
             )
         items.append(Item(path.parent / row[at[0]], row[at[1]], where))
     if split is not None and len({item.part for item in items}) == 1:
         raise InputError(f"{str(path)!r} puts all pictures in one part; leave out the column {names[split]!r}.")
-    return Listing(f"the table {path.name}", items, sorted({item.label for item in items}))
+    three = len({item.part for item in items}) == len(NAMES)
+    later = [item for item in items if item.part == "test"] if three else []
+    used = [item for item in items if not (three and item.part == "test")]
+    left = f"the test part of {path}" if later else ""
+    return Listing(f"the table {path.name}", used, sorted({item.label for item in used}), later, left)
 
 
 def _column(names: list[str], *known: str) -> int | None:

@@ -3,6 +3,8 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from hashlib import blake2b
 
 import torch
 import torch.nn.functional as F
@@ -40,6 +42,11 @@ class Pictures:
         files = [self.files[number] for number in index.tolist()]
         return Pictures(self.store, self.rows[index], self.labels[index], self.names, files)
 
+    @cached_property
+    def digests(self) -> list[str]:
+        """What tells each picture from others, pixel for pixel."""
+        return [blake2b(self.store[row].numpy().tobytes(), digest_size=8).hexdigest() for row in self.rows]
+
     @property
     def images(self) -> Tensor:
         """All of them, (m c H W)."""
@@ -57,7 +64,7 @@ class Pictures:
         return replace(self[kept], labels=known[kept], names=tuple(names))
 
     def split(self, fraction: float, seed: int) -> tuple["Pictures", "Pictures"]:
-        """The pictures without a fraction of each class, and that fraction; the same ones for the same seed."""
+        """The pictures without a fraction of each class, and that fraction, at least one; the same for a seed."""
         total, counts = len(self), torch.bincount(self.labels, minlength=len(self.names))
         if counts.min() < 2:  # noqa: PLR2004
             name = self.names[int(counts.argmin())]
@@ -74,6 +81,11 @@ class Pictures:
         kept, held = train_test_split(
             range(total), test_size=fraction, random_state=seed, stratify=self.labels.numpy(), shuffle=True
         )
+        for without, other in ((held, kept), (kept, held)):  # a small class may be in one of them alone
+            for label in set(range(len(self.names))) - set(self.labels[without].tolist()):
+                one = next(number for number in other if self.labels[number] == label)
+                other.remove(one)
+                without.append(one)
         return self[torch.tensor(kept)], self[torch.tensor(held)]
 
     def fitted(self, size: tuple[int, int], channels: int) -> "Pictures":

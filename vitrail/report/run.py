@@ -13,7 +13,7 @@ from vitrail.training import Result
 
 def write_report(run: Run, task: Task, result: Result) -> Path:
     """Write report.html beside the model, from what the run has written and what its task has to show."""
-    metric, metrics = task.metric, run.metrics()
+    metric, metrics, part = task.metric, run.metrics(), task.held_out.part
     per_epoch = max(1, result.steps // result.epochs)
     steps = [line for line in metrics if "epoch" not in line]
     tests = [line for line in metrics if "epoch" in line]
@@ -24,8 +24,8 @@ def write_report(run: Run, task: Task, result: Result) -> Path:
     def over_steps(name: str) -> list[tuple[float, float]]:
         return [(line["step"] / per_epoch, line[name]) for line in steps if line.get(name) is not None]
 
-    losses = [Line("training loss", over_steps("loss"), "first"), Line("test loss", over_epochs("loss"), "second")]
-    headline = [Line(f"test {metric.name}", over_epochs(metric.name), "second")]
+    losses = [Line("training loss", over_steps("loss"), "first"), Line(f"{part} loss", over_epochs("loss"), "second")]
+    headline = [Line(f"{part} {metric.name}", over_epochs(metric.name), "second")]
     charts = {"Loss": line_chart(losses, "epoch")}
     if metric.name != "loss":
         title = metric.name.capitalize()

@@ -57,7 +57,9 @@ class Measurement:
 class EvaluationSet(ABC):
     """Examples that a model is measured on."""
 
+    part: str = "test"  # of the data: test, validation, or all
     aside: Sequence[Aside] = ()  # what of it could not be used, with a reason each
+    seen: int = 0  # examples that are also trained on, as far as is known
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -148,11 +150,12 @@ class Task(ABC):
 
     def record(self) -> dict[str, Any]:
         """What a run keeps about its data: counts, and what was not used."""
-        return {"train": len(self.examples), "test": len(self.held_out)}
+        return {"train": len(self.examples), self.held_out.part: len(self.held_out)}
 
     def plan(self) -> list[tuple[str, str]]:
         """What is said of the data before a training begins: a name and a line each; no name goes on with the last."""
-        return [("data", f"{len(self.examples):,} examples to train on, {len(self.held_out):,} to test on")]
+        held = self.held_out
+        return [("data", f"{len(self.examples):,} examples to train on, {len(held):,} to measure on ({held.part})")]
 
     def settings(self) -> list[tuple[str, str]]:
         """What is said of how they are changed on the way to the model, likewise."""
@@ -160,7 +163,9 @@ class Task(ABC):
 
     def cards(self, measurement: Measurement) -> list[Card]:
         """The numbers that a report opens with."""
-        return [Card(self.metric.show(measurement.values[self.metric.name]), f"test {self.metric.name}")]
+        return [
+            Card(self.metric.show(measurement.values[self.metric.name]), f"{self.held_out.part} {self.metric.name}")
+        ]
 
     def sections(self, measurement: Measurement) -> list[Section]:  # noqa: ARG002
         """What a report shows of the answers and the data."""
@@ -168,7 +173,8 @@ class Task(ABC):
 
     def headline(self, measurement: Measurement) -> str:
         """The result in a line."""
-        return f"test {self.metric.name} {self.metric.show(measurement.values[self.metric.name])}"
+        value = self.metric.show(measurement.values[self.metric.name])
+        return f"{self.held_out.part} {self.metric.name} {value} ({len(self.held_out):,} {self.unit})"
 
     @classmethod
     def score_tables(cls, measurement: Measurement) -> list[Table]:  # noqa: ARG003

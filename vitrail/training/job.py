@@ -40,15 +40,16 @@ class Directory(Protocol):
 
 @dataclass(frozen=True)
 class Measured:
-    """What the model is worth after so many steps and epochs."""
+    """What the model is worth after so many steps and epochs, on which part of the data."""
 
     step: int
     epoch: int
+    part: str
     values: dict[str, float]
 
-    def line(self) -> dict[str, float]:
+    def line(self) -> dict[str, float | str]:
         """What is logged of it."""
-        return {"step": self.step, "epoch": self.epoch, **self.values}
+        return {"step": self.step, "epoch": self.epoch, "part": self.part, **self.values}
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,7 +179,8 @@ class Job:
 
     def measure(self, epoch: int) -> Measured:
         """What the model is worth now."""
-        return Measured(self.step, epoch, self.task.held_out.measure(self.trained, self.world).values)
+        held = self.task.held_out
+        return Measured(self.step, epoch, held.part, held.measure(self.trained, self.world).values)
 
     def finish(self) -> Result:
         """Test, and write the model into the run directory."""

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -32,17 +33,18 @@ class Log:
         if self.board is not None:
             self.board.close()
 
-    def __call__(self, line: dict[str, float]) -> None:
+    def __call__(self, line: Mapping[str, float | str]) -> None:
         """Write what happened after a step: an update, or a measurement after an epoch."""
         if not self.on:
             return
-        values = {name: value if math.isfinite(value) else None for name, value in line.items()}
+        values = {
+            name: value if isinstance(value, str) or math.isfinite(value) else None for name, value in line.items()
+        }
         print(json.dumps(values), file=self.file)
         if self.board is not None:
             for name, value in values.items():
-                if name != "step" and value is not None:
-                    part = "test" if "epoch" in values else "train"
-                    self.board.add_scalar(f"{part}/{name}", value, values["step"])
+                if name not in ("step", "part") and value is not None:
+                    self.board.add_scalar(f"{values.get('part', 'train')}/{name}", value, values["step"])
 
     def sync(self) -> None:
         """Have all lines on disk."""

@@ -43,14 +43,16 @@ class TestPictures(EvaluationSet):
     pictures: Pictures
     normalise: Normalise
     aside: list[Aside] = field(default_factory=list)
+    part: str = "test"
+    seen: int = 0
 
     def __len__(self) -> int:
         return len(self.pictures)
 
     def measure(self, model: Model, world: World = ALONE) -> Measurement:
         logits = answers(model, self.pictures, self.normalise, world)
-        result = scores(logits, self.pictures.labels, self.pictures.names)
-        summary = {"accuracy": result.accuracy, "correct": result.correct, "tested": result.tested}
+        result = scores(logits, self.pictures.labels, self.pictures.names, self.part)
+        summary = {name: getattr(result, name) for name in ("part", "accuracy", "correct", "tested")}
         return Measurement({"accuracy": result.accuracy, "loss": result.loss}, summary, result, logits)
 
 

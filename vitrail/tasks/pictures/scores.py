@@ -2,22 +2,24 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch.nn.functional as F
 from torch import Tensor
 
 BINS = 15
+TOP = 5
 
 
 @dataclass(frozen=True)
 class Class:
     """One class: how many pictures, the fraction of its answers that are right (precision), and of its
-    pictures that are answered so (recall).
+    pictures that are answered so (recall); None where there is no such answer, or no such picture.
     """
 
     name: str
     pictures: int
-    precision: float
-    recall: float
+    precision: float | None
+    recall: float | None
 
 
 @dataclass(frozen=True)
@@ -33,10 +35,11 @@ class Bin:
 class Scores:
     """What answers are worth: fractions of the pictures, the mean loss, and the error of calibration."""
 
+    part: str  # of the data: test, validation, or all
     accuracy: float
     correct: int
     tested: int
-    top5: float
+    top5: float | None  # None where there are no more than five classes
     loss: float
     calibration: float  # sum over bins of (fraction of the pictures) |accuracy - confidence| (Guo et al. 2017, eq. 3)
     classes: list[Class]
@@ -44,7 +47,7 @@ class Scores:
     confusion: list[list[int]]  # rows: the class of the picture; columns: the answer
 
 
-def scores(logits: Tensor, labels: Tensor, names: tuple[str, ...]) -> Scores:
+def scores(logits: Tensor, labels: Tensor, names: tuple[str, ...], part: str = "test") -> Scores:
     """What logits (m classes) are worth, given the labels (m)."""
     from sklearn.metrics import (  # noqa: PLC0415  # a second, for those who measure
         confusion_matrix,
@@ -54,21 +57,22 @@ def scores(logits: Tensor, labels: Tensor, names: tuple[str, ...]) -> Scores:
     probabilities = logits.double().softmax(1)
     confidence, answer = probabilities.max(1)
     right = answer == labels
-    top = probabilities.topk(min(5, probabilities.shape[1]), dim=1).indices
+    top = probabilities.topk(TOP, dim=1).indices if len(names) > TOP else None
     number = list(range(len(names)))
     precision, recall, _, support = precision_recall_fscore_support(
-        labels.numpy(), answer.numpy(), labels=number, zero_division=0.0
+        labels.numpy(), answer.numpy(), labels=number, zero_division=np.nan
     )
     bins = _bins(confidence, right)
     return Scores(
+        part=part,
         accuracy=right.double().mean().item(),
         correct=int(right.sum()),
         tested=len(labels),
-        top5=(top == labels[:, None]).any(1).double().mean().item(),
+        top5=None if top is None else (top == labels[:, None]).any(1).double().mean().item(),
         loss=F.cross_entropy(logits.double(), labels).item(),
         calibration=sum(b.pictures * abs(b.accuracy - b.confidence) for b in bins) / len(labels),
         classes=[
-            Class(name, int(count), float(p), float(r))
+            Class(name, int(count), None if np.isnan(p) else float(p), None if np.isnan(r) else float(r))
             for name, count, p, r in zip(names, support, precision, recall, strict=True)
         ],
         bins=bins,

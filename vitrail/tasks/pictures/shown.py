@@ -13,7 +13,6 @@ NAMED = 10  # classes, or files set aside, that are named one by one
 MISTAKES = 24
 SQUARES = 30  # classes beyond which the confusion matrix is a list of its largest cells
 PAIRS = 12
-TOP = 5
 
 
 def plan(parts: Parts) -> list[tuple[str, str]]:
@@ -23,7 +22,8 @@ def plan(parts: Parts) -> list[tuple[str, str]]:
     largest = ", ".join(f"{name} {count:,}" for count, name in by_size[:NAMED]) + ", ..." * (len(by_size) > NAMED)
     sizes = [f"{height} x {width}" for height, width in parts.sizes]
     size = sizes[0] if len(set(sizes)) == 1 else f"{sizes[0]} to {sizes[2]}, the middle one {sizes[1]}"
-    both = f"{len(parts.train):,} pictures to train on, {len(parts.test):,} to test on"
+    measured = f"{len(parts.test):,} to {'validate' if parts.held == 'validation' else 'test'} on"
+    both = f"{len(parts.train):,} pictures to train on, {measured}"
     lines = [("data", f"{parts.layout}: {both}, of {size} pixels"), ("classes", f"{len(counts)}: {largest}")]
     if by_size[0][0] > 3 * by_size[-1][0] > 0:
         times = by_size[0][0] / by_size[-1][0]
@@ -33,12 +33,12 @@ def plan(parts: Parts) -> list[tuple[str, str]]:
         lines.append(("set aside", f"{len(parts.aside)}, all in data.json:"))
         lines += _some([f"{one.what}: {one.why}" for one in parts.aside])
     if leaks := parts.leaks:
-        both = f"{len(leaks)} of the pictures to test on are also trained on, so the accuracy will be too high:"
+        both = f"{len(leaks)} of the {parts.held} pictures are also trained on, so the accuracy will be too high:"
         lines.append(("warning", both))
         lines += _some([f"{one} is {other}" for one, other in leaks])
-    return lines + [
-        ("left", f"{folder} is not used; `vitrail evaluate RUN {folder}` measures on it") for folder in parts.left
-    ]
+    if parts.left:
+        lines.append(("left", f"{parts.left}, for the end: `vitrail evaluate RUN` measures on it"))
+    return lines
 
 
 def _some(items: Sequence[str]) -> list[tuple[str, str]]:
@@ -47,11 +47,11 @@ def _some(items: Sequence[str]) -> list[tuple[str, str]]:
 
 def cards(scores: Scores) -> list[Card]:
     """The numbers that the report opens with."""
-    top = [Card(f"{scores.top5:.2%}", "right among the first five")] if len(scores.classes) > TOP else []
+    top = [] if scores.top5 is None else [Card(f"{scores.top5:.2%}", "right among the first five")]
     return [
-        Card(f"{scores.accuracy:.2%}", f"test accuracy: {scores.correct:,} of {scores.tested:,}"),
+        Card(f"{scores.accuracy:.2%}", f"{scores.part} accuracy: {scores.correct:,} of {scores.tested:,}"),
         *top,
-        Card(f"{scores.loss:.3f}", "test loss"),
+        Card(f"{scores.loss:.3f}", f"{scores.part} loss"),
         Card(f"{scores.calibration:.2%}", "calibration error"),
     ]
 
@@ -59,7 +59,7 @@ def cards(scores: Scores) -> list[Card]:
 def sections(parts: Parts, scores: Scores, logits: Tensor) -> list[Section]:
     """What the answers were, and which pictures were not used."""
     return [
-        *_leaks(parts.leaks),
+        *_leaks(parts.leaks, parts.held),
         _confusion(scores, parts.test.names),
         class_table(scores),
         Reliability(
@@ -78,16 +78,16 @@ def sections(parts: Parts, scores: Scores, logits: Tensor) -> list[Section]:
     ]
 
 
-def _leaks(leaks: Sequence[tuple[str, str]]) -> list[Section]:
+def _leaks(leaks: Sequence[tuple[str, str]], held: str) -> list[Section]:
     if not leaks:
         return []
     return [
         Table(
             title=f"In both parts: {len(leaks):,}",
-            note="These pictures to test on are also trained on, so the accuracy is too high.",
+            note=f"These {held} pictures are also trained on, so the accuracy is too high.",
             wide=True,
             warning=True,
-            columns=("to test on", "to train on"),
+            columns=(held, "to train on"),
             rows=leaks[:200],
         )
     ]
@@ -111,15 +111,20 @@ def _confusion(scores: Scores, names: Sequence[str]) -> Section:
 
 def class_table(scores: Scores) -> Table:
     """Each class by itself."""
-    rows = [(one.name, f"{one.pictures:,}", f"{one.precision:.2%}", f"{one.recall:.2%}") for one in scores.classes]
+    rows = [(one.name, f"{one.pictures:,}", _percent(one.precision), _percent(one.recall)) for one in scores.classes]
     return Table(title="Each class", columns=("class", ">pictures", ">precision", ">recall"), rows=rows)
+
+
+def _percent(value: float | None) -> str:
+    return "none" if value is None else f"{value:.2%}"
 
 
 def lines(scores: Scores) -> list[str]:
     """All classes together."""
+    part = "all pictures" if scores.part == "all" else f"{scores.part} pictures"
     return [
-        f"accuracy     {scores.accuracy:.2%} ({scores.correct:,} of {scores.tested:,})",
-        f"top 5        {scores.top5:.2%}",
+        f"accuracy     {scores.accuracy:.2%} ({scores.correct:,} of {scores.tested:,} {part})",
+        *([] if scores.top5 is None else [f"top 5        {scores.top5:.2%}"]),
         f"loss         {scores.loss:.4f}",
         f"calibration  {scores.calibration:.2%} (expected error)",
     ]

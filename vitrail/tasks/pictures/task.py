@@ -1,6 +1,6 @@
 """Labelling pictures, as a task."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
@@ -86,7 +86,9 @@ class PictureTask(Task):
             memory=data.memory,
             progress=progress,
         )
-        config = _config(filled, len(parts.train.names), weights)
+        exact = replace(facts, pictures=len(parts.train), tests=len(parts.test), classes=len(parts.train.names))
+        filled, choices = choose(recipe, exact)  # the size and the channels are chosen by other things than counts
+        config = _config(filled, exact.classes, weights)
         return cls(recipe=filled, config=config, choices=choices, weights=weights, parts=parts).adapted()
 
     @classmethod
@@ -123,8 +125,10 @@ class PictureTask(Task):
     def evaluation_set(cls, trained: Trained, data: str | None, progress: Progress = silent) -> TestPictures:
         weights, recipe = trained.weights, trained.recipe
         own = data is None or (recipe is not None and data == recipe.data.source)
-        pictures, aside = _own(trained, progress) if own else _given(str(data), weights, progress)
-        return TestPictures(pictures, normalisation(weights), aside)
+        pictures, part, aside = _own(trained, progress) if own else _given(str(data), weights, progress)
+        trained_on = set(str(trained.record.get("trained on", "")).split())
+        seen = sum(one in trained_on for one in pictures.digests) if trained_on else 0
+        return TestPictures(pictures, normalisation(weights), aside, part, seen)
 
     @classmethod
     def predict(cls, trained: Trained, inputs: Sequence[str], **options: Any) -> list[Answer]:
@@ -145,7 +149,7 @@ class PictureTask(Task):
 
     @cached_property
     def held_out(self) -> TestPictures:
-        return TestPictures(self.parts.test, self.normalise, self.parts.aside)
+        return TestPictures(self.parts.test, self.normalise, self.parts.aside, self.parts.held, len(self.parts.leaks))
 
     def objective(self, model: nn.Module, batch: Batch) -> Tensor:
         return classify(model, batch, self.recipe.train.smoothing)
@@ -172,7 +176,7 @@ class PictureTask(Task):
             "layout": parts.layout,
             "files": parts.total,
             "train": len(parts.train),
-            "test": len(parts.test),
+            parts.held: len(parts.test),
             "classes": {
                 name: [int((part.labels == number).sum()) for part in (parts.train, parts.test)]
                 for number, name in enumerate(parts.train.names)
@@ -181,10 +185,11 @@ class PictureTask(Task):
             "left for later": parts.left,
             "set aside": [asdict(one) for one in parts.aside],
             "in both parts": parts.leaks,
+            "trained on": " ".join(parts.train.digests),  # of each picture, so that it is known again
         }
         if self.recipe.data.source == "pictures" and parts.from_files:
             names = [parts.test.names[label] for label in parts.test.labels.tolist()]
-            record["test files"] = list(zip(parts.test.files, names, strict=True))
+            record["measured files"] = list(zip(parts.test.files, names, strict=True))
         return record
 
     def plan(self) -> list[tuple[str, str]]:
@@ -211,52 +216,76 @@ class PictureTask(Task):
 
     def headline(self, measurement: Measurement) -> str:
         scores = measurement.scores
-        return f"test accuracy {scores.accuracy:.2%} ({scores.correct:,} of {scores.tested:,})"
+        return f"{scores.part} accuracy {scores.accuracy:.2%} ({scores.correct:,} of {scores.tested:,})"
 
 
-def _own(trained: Trained, progress: Progress) -> tuple[Pictures, list[Aside]]:
-    """The pictures that a run was tested on; no others are decoded, but where both parts come from one file."""
+def _own(trained: Trained, progress: Progress) -> tuple[Pictures, str, list[Aside]]:
+    """The run's own test pictures, else those that it was measured on, and which part they are.
+
+    No others are decoded, but where both parts come from one file.
+    """
     weights, recipe = trained.weights, trained.recipe
     if recipe is None:
         raise InputError(f"{weights.path!r} does not say what it was trained on; name the pictures.")
     config, data, names = weights.config, recipe.data, class_names(weights)
     path = None if data.path is None else Path(data.path)
-    files = trained.record.get("test files")
+    files, part = trained.record.get("measured files") or trained.record.get("test files"), _part(trained.record)
+    if trained.record.get("left for later") and path is not None and not (path.is_dir() and idx_parts(path)):
+        return _later(path, weights, progress)
     if files:
         if not isinstance(files, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in files):  # noqa: PLR2004
-            raise InputError(f"the list of test files in {str(trained.folder / 'data.json')!r} is damaged.")
+            raise InputError(f"the list of pictures in {str(trained.folder / 'data.json')!r} is damaged.")
         pictures, bad = read_items(files, names, config.size, config.channels, progress)
         if len(bad) > data.bad * len(files):
             raise InputError(
-                f"{len(bad)} of the {len(files)} pictures that {weights.path!r} was tested on cannot be read, such as "
-                f"{bad[0].what!r} ({bad[0].why}); bring them back, or name others: vitrail evaluate RUN DATA."
+                f"{len(bad)} of the {len(files)} pictures that {weights.path!r} was measured on cannot be read, such "
+                f"as {bad[0].what!r} ({bad[0].why}); bring them back, or name others: vitrail evaluate RUN DATA."
             )
-        return pictures, bad
+        return pictures, part, bad
     if data.source == "pictures" and not (path is not None and path.is_dir() and idx_parts(path)):
         model = {"name": weights.family, **config.model_dump(mode="json")}  # of a run that kept no list
         parts = PictureTask.prepare(recipe.model_copy(update={"model": model, "weights": Start()}), progress).parts
-        return parts.test, parts.aside
-    pictures, aside = held_out(data.source, path, data.test, data.seed)
+        return parts.test, parts.held, parts.aside
+    pictures, part = held_out(data.source, path, data.test, data.seed)
     known = pictures.among(names)
     if not len(known):
         raise InputError(
             f"the classes of the pictures are no longer those that {weights.path!r} learned; name the pictures."
         )
-    return known.fitted(config.size, config.channels), aside
+    return known.fitted(config.size, config.channels), part, []
 
 
-def _given(data: str, weights: Weights, progress: Progress) -> tuple[Pictures, list[Aside]]:
+def _part(record: Mapping[str, Any]) -> str:
+    """Which part a run was measured on."""
+    return "validation" if "validation" in record else "test"
+
+
+def _later(path: Path, weights: Weights, progress: Progress) -> tuple[Pictures, str, list[Aside]]:
+    """The test part, which was left for the end."""
+    listing = find(path)
+    if not listing.later:
+        raise InputError(
+            f"the test pictures of {weights.path!r} are no longer in {str(path)!r}; name some to measure on."
+        )
+    config = weights.config
+    pictures, aside = labelled(listing, class_names(weights), config.size, config.channels, progress)
+    return pictures, "test", aside
+
+
+def _given(data: str, weights: Weights, progress: Progress) -> tuple[Pictures, str, list[Aside]]:
     """Pictures that the user names, of the classes that the model has."""
     config, path, names = weights.config, Path(data), class_names(weights)
     if data not in sources and not (path.is_dir() and idx_parts(path)):
-        return labelled(find(path), names, config.size, config.channels, progress)
-    pictures = sources[data](None, 0.2, 0).test if data in sources else read_idx_part(path)
+        listing = find(path)
+        pictures, aside = labelled(listing, names, config.size, config.channels, progress)
+        return pictures, "test" if listing.later else listing.held or "all", aside
+    pictures, part = (sources[data](None, 0.2, 0).test, "test") if data in sources else read_idx_part(path)
     known = pictures.among(names)
     if not len(known):
         raise InputError(f"{data!r} holds no class that the model knows: {', '.join(pictures.present().names)}.")
     others = len(pictures) - len(known)
     aside = [Aside(f"{others} pictures", "of classes that the model does not know")] if others else []
-    return known.fitted(config.size, config.channels), aside
+    return known.fitted(config.size, config.channels), part if part != "train" else "all", aside
 
 
 def _weights(recipe: PictureRecipe) -> Weights | None:
