@@ -13,8 +13,8 @@ from vitrail.registry import Registry
 ROOT = Path(vitrail.__file__).parent
 LEVELS = [
     {"errors", "lazy", "progress"},
-    {"config", "files", "machine", "distributed"},
-    {"registry"},
+    {"config", "files", "machine"},
+    {"distributed", "registry"},
     {"recipe"},
     {"core", "data"},
     {"families"},

@@ -2,18 +2,31 @@
 
 import logging
 import os
+import pickle
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from datetime import timedelta
+from io import BytesIO
+from math import prod
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TypeVar
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from vitrail.errors import InputError
+from vitrail.files import scratch
+
+T = TypeVar("T")
+RANKS = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}  # as torchrun sets them, and of a process alone
+LARGE = 2**20  # bytes of a tensor that processes share
+PATIENCE = timedelta(hours=12)  # while one of them decodes the data; one that ends is known at once, by the launcher
 
 
 @dataclass(frozen=True)
@@ -23,11 +36,30 @@ class World:
     rank: int
     size: int
     device: torch.device
+    local: int = 0  # its rank among those of this machine
 
     @property
     def first(self) -> bool:
         """Whether this is the process that writes."""
         return self.rank == 0
+
+    def once(self, make: Callable[[], T]) -> T:
+        """What ``make`` gives, made by one process of each machine, whose large tensors the others map into memory."""
+        if self.size == 1:
+            return make()
+        with TemporaryDirectory(prefix=".vitrail-", dir=scratch()) as folder:
+            mine: T | None = None
+            parcel = None
+            if not self.local:
+                mine = make()
+                parcel = _packed(mine, Path(folder))
+            parcels: list[Any] = [None] * self.size
+            dist.all_gather_object(parcels, parcel)
+            theirs = parcels[self.rank - self.local]
+            if theirs is not None:  # also the maker's own, whose copy in memory is then free
+                mine = _Unpickler(BytesIO(theirs)).load()
+            dist.barrier()  # before the files lose their names
+        return make() if mine is None else mine
 
     def wrap(self, model: nn.Module) -> nn.Module:
         """The model as it is trained: gradients averaged over the processes, if there are several."""
@@ -75,22 +107,58 @@ class World:
         return whole
 
 
+class _Pickler(pickle.Pickler):
+    """Tensors go into files of a folder, for other processes to map."""
+
+    def __init__(self, file: BytesIO, folder: Path) -> None:
+        super().__init__(file)
+        self.folder, self.count = folder, 0
+
+    def persistent_id(self, thing: Any) -> tuple[str, tuple[int, ...], torch.dtype] | None:
+        if not isinstance(thing, Tensor) or thing.numel() * thing.element_size() < LARGE:
+            return None
+        self.count += 1
+        path = self.folder / str(self.count)
+        with path.open("wb") as file:
+            for rows in thing.detach().split(max(1, LARGE * len(thing) // (thing.numel() * thing.element_size()))):
+                file.write(rows.contiguous().view(-1).view(torch.uint8).numpy().data)
+        return str(path), tuple(thing.shape), thing.dtype
+
+
+class _Unpickler(pickle.Unpickler):
+    def persistent_load(self, place: Any) -> Tensor:
+        path, shape, dtype = place
+        count = prod(shape) * dtype.itemsize
+        data = np.memmap(path, np.uint8, "c", shape=(count,))  # what is changed stays in this process
+        return torch.from_numpy(data).view(dtype).view(shape)
+
+
+def _packed(thing: Any, folder: Path) -> bytes | None:
+    """A thing as bytes, its large tensors as files of a folder; None where it cannot be packed."""
+    buffer = BytesIO()
+    try:
+        _Pickler(buffer, folder).dump(thing)
+    except (pickle.PicklingError, AttributeError, TypeError):  # as of a class that only this process knows
+        return None
+    return buffer.getvalue()
+
+
 ALONE = World(0, 1, torch.device("cpu"))
 
 
 @contextmanager
 def world(device: str = "auto") -> Iterator[World]:
     """The processes of this training, which a launcher such as torchrun started; or this one alone."""
-    rank, size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-    here = _device(device, int(os.environ.get("LOCAL_RANK", "0")), alone=size == 1)
+    rank, size, local = (int(os.environ.get(name, default)) for name, default in RANKS.items())
+    here = _device(device, local, alone=size == 1)
     if size == 1:
         yield World(0, 1, here)
         return
     if here.type == "cuda":
         torch.cuda.set_device(here)
-    dist.init_process_group("nccl" if here.type == "cuda" else "gloo")
+    dist.init_process_group("nccl" if here.type == "cuda" else "gloo", timeout=PATIENCE)
     try:
-        yield World(rank, size, here)
+        yield World(rank, size, here, local)
     finally:
         dist.destroy_process_group()
 

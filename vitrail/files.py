@@ -5,11 +5,13 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from tempfile import gettempdir
+from typing import Any, BinaryIO
 
 from vitrail.errors import InputError
 
 Pathlike = str | os.PathLike[str]
+CHUNK = 2**24  # bytes
 
 
 def make_folder(path: Path) -> Path:
@@ -26,13 +28,34 @@ def whole(path: Path) -> Iterator[Path]:
     """A path to write to, which becomes the real one when all is written and synced, or is removed when it is not."""
     aside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
+        aside.touch()
+        mode = aside.stat().st_mode  # as the user's umask has it, whatever a library that writes it thinks
         yield aside
+        aside.chmod(mode)
         with aside.open("rb+") as file:
             os.fsync(file.fileno())
         aside.replace(path)
         _sync_folder(path.parent)
+    except OSError as error:
+        if error.filename in (None, str(aside)):  # as of a disk that is full, which does not say whose
+            raise OSError(error.errno, error.strerror, str(path)) from None
+        raise
     finally:
         aside.unlink(missing_ok=True)
+
+
+def scratch() -> Path:
+    """A folder for files that end with the process: where the user is, whose disk is the larger one, if it may be."""
+    return Path.cwd() if os.access(Path.cwd(), os.W_OK) else Path(gettempdir())
+
+
+def reserve(file: BinaryIO, size: int) -> None:
+    """Have room on disk for so many bytes, or fail now: not later, by a signal, while it is written through a map."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file.fileno(), 0, size)
+        return
+    file.writelines(bytes(min(CHUNK, size - start)) for start in range(0, size, CHUNK))  # macOS
+    file.flush()
 
 
 def write_json(path: Path, value: Any) -> None:

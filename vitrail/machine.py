@@ -22,6 +22,11 @@ def keep_memory() -> bool:
     return sum(mallopt(name, value) for name, value in settings.items()) == len(settings)
 
 
+def cores() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def die_with_parent() -> None:
     """Have the system end this process when the launcher that started it ends, in whatever way (Linux)."""
     parent = os.environ.get("VITRAIL_PARENT")

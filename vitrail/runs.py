@@ -63,7 +63,7 @@ class Run:
     @cached_property
     def begun(self) -> dict[str, Any]:
         """What the run was when it began; empty of what is no run."""
-        return self._table("recipe.json")
+        return _upgraded(self._table("recipe.json"))
 
     @cached_property
     def data(self) -> dict[str, Any]:
@@ -202,7 +202,7 @@ class Run:
                 stray.unlink(missing_ok=True)
             now = _description(task, world, command)
             if (self.path / "recipe.json").is_file():
-                _check_same(read_json(self.path / "recipe.json"), now, self.path)
+                _check_same(_upgraded(read_json(self.path / "recipe.json")), now, self.path)
             else:
                 write_json(self.path / "data.json", task.record())
                 write_json(self.path / "recipe.json", now)
@@ -240,7 +240,6 @@ def _digest(weights: Weights | None) -> str | None:
 
 def _check_same(before: Any, now: dict[str, Any], out: Path) -> None:
     """A run goes on only as what it began as."""
-    before = _upgraded(before)
     if not isinstance(before, dict) or not {"recipe", "data", "processes"} <= before.keys():
         raise InputError(f"{str(out / 'recipe.json')!r} does not describe a run; choose another --out.")
     _check_fields(before, now, out, ("task", "data"))

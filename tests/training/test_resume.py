@@ -10,7 +10,7 @@ import time
 import pytest
 import torch
 from corpus import write_classes
-from killing import children_left, kill_at, kill_often, newest, run, same, start
+from killing import children_left, environment, kill_at, kill_often, newest, run, same, start
 from processes import vitrail
 
 from vitrail.errors import InputError
@@ -64,24 +64,25 @@ def test_asked_to_stop_it_saves_and_says_how_to_go_on(tmp_path, whole, name):
     status, said = process.wait(60), process.said()
     assert status == 130, said
     assert "and saved; go on with:" in said
-    assert said.strip().endswith("--resume")
     assert "Traceback" not in said
     run(tmp_path / "run", "--resume")
     same(tmp_path / "run", whole)
 
 
 def test_ctrl_c_stops_all_processes_and_nothing_is_lost(tmp_path):
-    """To the launcher alone, as a terminal or a service would end it; the command it gives is the whole one."""
+    """To the launcher alone, as a terminal or a service would end it; the command it gives goes on with both."""
     process = start(tmp_path / "run", "--processes", "2", "--set", "train.checkpoint=0")
     begun(tmp_path / "run")
     process.send_signal(signal.SIGINT)
     status, said = process.wait(60), process.said()
     assert status == 130, said
-    assert "--processes 2" in said.splitlines()[-1]
-    assert said.strip().endswith("--resume")
+    assert said.strip().endswith(f"vitrail train --resume --out {tmp_path / 'run'}")
     assert "Traceback" not in said
     assert children_left(tmp_path / "run") == []
     assert Run(tmp_path / "run").checkpoints.newest() is not None
+    ran = vitrail("train", "--resume", "--out", tmp_path / "run")  # with two processes, as it was begun
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stderr.count("going on after step") == 1
 
 
 def test_a_run_does_not_go_on_with_other_pictures(tmp_path):
@@ -182,15 +183,62 @@ def test_the_newest_complete_checkpoint_is_taken(tmp_path):
     for step in (3, 5, 8, 13):
         checkpoints.save(step, {"weights": torch.full((4,), float(step))})
     assert checkpoints.complete() == [8, 13]
-    step, data = checkpoints.newest()
+    step, data, _ = checkpoints.newest()
     assert (step, unpack(data)["weights"].tolist()) == (13, [13.0] * 4)
     path = tmp_path / "checkpoints" / "00000013.pt"
     path.write_bytes(path.read_bytes()[:-5])
     assert checkpoints.newest()[0] == 8
+    assert checkpoints.newest()[2] == [str(path)]
     (tmp_path / "checkpoints" / "00000021.pt").write_bytes(b"half")  # without a mark
     assert checkpoints.newest()[0] == 8
+    assert checkpoints.newest()[2] == [str(path)]
     (tmp_path / "checkpoints" / "00000008.json").write_text('{"step": 8')
-    assert checkpoints.newest() is None
+    with pytest.raises(InputError, match=r"no checkpoint is whole: .*00000013.pt and .*00000008.pt do not hold"):
+        checkpoints.newest()
+
+
+def stopped(out):
+    """A run that was asked to stop after some steps."""
+    process = start(out, "--set", "train.checkpoint=0")
+    begun(out)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 130
+    assert process.said().strip().endswith(f"vitrail train --resume --out {out}")
+    return out
+
+
+def test_damaged_checkpoints_stop_a_run_that_goes_on(tmp_path, whole):
+    out = stopped(tmp_path / "run")
+    paths = sorted((out / "checkpoints").glob("*.pt"))
+    assert len(paths) == 2
+    paths[-1].write_bytes(b"x" + paths[-1].read_bytes()[1:])
+    said = run(out, "--resume")
+    assert f"warning: {paths[-1]} is damaged, and the checkpoint before it is taken" in said
+    same(out, whole)
+    for path in (out / "checkpoints").glob("*.pt"):
+        path.write_bytes(path.read_bytes()[:-1])
+    metrics = (out / "metrics.jsonl").read_bytes()
+    ran = vitrail("train", "--resume", "--out", out)
+    assert ran.returncode == 1
+    assert "no checkpoint is whole" in ran.stderr
+    assert (out / "metrics.jsonl").read_bytes() == metrics
+    shutil.rmtree(out / "checkpoints")
+    ran = vitrail("train", "--resume", "--out", out)
+    assert ran.returncode == 1
+    assert "is finished, and has no checkpoint to go on from" in ran.stderr
+    assert (out / "metrics.jsonl").read_bytes() == metrics
+
+
+def test_a_run_goes_on_without_its_options_typed_again(tmp_path, whole):
+    """Neither what it is, nor any of thirty options, nor its number of processes."""
+    stopped(tmp_path / "run")
+    ran = vitrail("train", "--resume", "--out", tmp_path / "run", env=environment())
+    assert ran.returncode == 0, ran.stderr
+    same(tmp_path / "run", whole)
+    ran = vitrail("train", "--resume", "--out", tmp_path / "run", "--set", "optim.lr=0.5")
+    assert "was begun with optim.lr=0.002, and is now asked for with 0.5" in ran.stderr
+    ran = vitrail("train", "--resume", "--out", tmp_path / "nowhere")
+    assert "holds no run to go on with" in ran.stderr
 
 
 def test_a_checkpoint_runs_no_code(tmp_path):

@@ -12,22 +12,27 @@ import typer
 from vitrail.cli.console import Json, messages, print_json, say, tell
 from vitrail.cli.plan import head_plan, plan
 from vitrail.cli.progress import counted, shown
+from vitrail.errors import InputError
 
 if TYPE_CHECKING:
+    from vitrail.distributed import World
     from vitrail.recipe import Recipe
     from vitrail.runs import Run
+    from vitrail.tasks.task import Task
+    from vitrail.training import Job
 
 INTERRUPTED = 130  # the exit status of a program that Ctrl-C ended
 
 
 def train(
     what: Annotated[
-        str,
+        str | None,
         typer.Argument(
-            help="A folder of pictures, a CSV file, a recipe.toml, or a built-in recipe (see `vitrail recipes`).",
+            help="A folder of pictures, a CSV file, a recipe.toml, or a built-in recipe (see `vitrail recipes`). "
+            "Default: digits, or with --resume what the run is.",
             metavar="WHAT",
         ),
-    ] = "digits",
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Run directory to write. Default: runs/NAME.", metavar="RUN")] = None,
     data: Annotated[str | None, typer.Option(help="Data of a recipe: a folder, or a CSV file.", metavar="PATH")] = None,
     model: Annotated[
@@ -55,8 +60,13 @@ def train(
         list[str] | None,
         typer.Option("--set", help="Set any field of the recipe. Repeatable.", metavar="FIELD=VALUE"),
     ] = None,
-    processes: Annotated[int, typer.Option(help="Number of processes to train with.", min=1, metavar="N")] = 1,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue the run from its last checkpoint.")] = False,
+    processes: Annotated[
+        int | None, typer.Option(help="Number of processes to train with. Default: 1.", min=1, metavar="N")
+    ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Continue a run from its last checkpoint: `vitrail train --resume --out RUN`."),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Train a model, from scratch or from weights, and test it on held-out data."""
@@ -68,16 +78,24 @@ def train(
     chosen |= {"data": {"path": data}} if data else {}
     start = {"path": weights, "freeze": freeze}
     chosen |= {"weights": {key: value for key, value in start.items() if value is not None}}
-    recipe = read_recipe(what, assignments or (), **chosen)
-    folder = _folder(out, Path(what).resolve().stem, resume=resume)
-
+    folder = _folder(out, Path(what or "digits").resolve().stem, resume=resume)
     with messages().status("Starting ..."):
+        begun = _begun(folder) if resume else {}
+        table = begun.get("recipe")
+        if resume and table is None and what is None:
+            raise InputError(f"{str(folder)!r} holds no run to go on with; name what to train, or another --out.")
+        recipe = read_recipe(what if table or what else "digits", assignments or (), begun=table, **chosen)
+        processes = processes or begun.get("processes", 1)
+
         from vitrail.distributed import launch, launched
+        from vitrail.machine import cores
         from vitrail.runs import Run
 
         run = Run(folder)
         run.check_free(resume=resume)
     if processes > 1 and not launched():
+        if processes > cores():
+            say(f"note: {processes} processes share {cores()} cores; they will not be faster than {cores()}.")
         sys.exit(launch(processes, [*_again(folder), *["--resume"] * resume], _command(folder)))
     result = _run(recipe, run, resume=resume)
     if result is None:
@@ -93,9 +111,10 @@ def _run(recipe: "Recipe", run: "Run", *, resume: bool) -> tuple[str, dict[str, 
     """Train in this process, alone or as one of several; in the first of them, the result in a line, and all of it."""
     from vitrail.distributed import ALONE, world
     from vitrail.machine import die_with_parent, keep_memory
+    from vitrail.progress import silent
     from vitrail.report import write_report
     from vitrail.tasks.registry import prepare
-    from vitrail.training import Interrupted, Job, train_head
+    from vitrail.training import train_head
 
     keep_memory()
     die_with_parent()
@@ -103,7 +122,7 @@ def _run(recipe: "Recipe", run: "Run", *, resume: bool) -> tuple[str, dict[str, 
     with world(recipe.train.device) as here:
         if here.size > 1 and "--processes" not in command:  # which torchrun said
             command += f" --processes {here.size}"
-        task = prepare(recipe, counted) if here.first else prepare(recipe)
+        task = here.once(lambda: prepare(recipe, counted if here.first else silent))
         if task.recipe.weights.freeze:
             if not here.first:  # it takes seconds: the first process does it
                 return None
@@ -113,25 +132,48 @@ def _run(recipe: "Recipe", run: "Run", *, resume: bool) -> tuple[str, dict[str, 
                 result = train_head(task, model, run, ALONE if here.size > 1 else here, counted)
                 write_report(run, task, result)
             return task.headline(result.measurement), result.line()
-        job = Job(task, run, here)
-        with run.held(task, here, resume=resume, command=command):
-            went_on = job.resume() if resume else 0
-            seconds = job.estimate() if job.step < job.total else 0.0
+        return _train(task, run, here, resume=resume, command=command)
+
+
+def _train(task: "Task", run: "Run", here: "World", *, resume: bool, command: str) -> tuple[str, dict[str, Any]] | None:
+    """Train all layers, from the beginning or from the last checkpoint."""
+    from vitrail.report import write_report
+    from vitrail.training import Interrupted, Job
+
+    job = Job(task, run, here)
+    with run.held(task, here, resume=resume, command=command):
+        went_on = job.resume() if resume else 0
+        if resume and not went_on and run.result:
+            raise InputError(
+                f"the run in {str(run.path)!r} is finished, and has no checkpoint to go on from; use it as it is, or "
+                f"train anew with another --out."
+            )
+        seconds = job.estimate() if job.step < job.total else 0.0
+        if here.first:
+            say(plan(job, seconds))
+            _say_where(job, resume=resume)
+        try:
+            with _Stop() as stop:
+                shown(job, job.steps(stop))
+        except Interrupted as stopped:
             if here.first:
-                say(plan(job, seconds))
-                say(f"going on after step {went_on:,} of {job.total:,}") if went_on else None
-            try:
-                with _Stop() as stop:
-                    shown(job, job.steps(stop))
-            except Interrupted as stopped:
-                if here.first:
-                    say(f"vitrail: {stopped}; go on with:\n  {command} --resume")
-                sys.exit(INTERRUPTED)
-            result = job.finish()
-            if not here.first:
-                return None
-            write_report(run, task, result)
-            return task.headline(result.measurement), result.line()
+                say(f"vitrail: {stopped}; go on with:\n  vitrail train --resume --out {shlex.quote(str(run.path))}")
+            sys.exit(INTERRUPTED)
+        result = job.finish()
+        if not here.first:
+            return None
+        write_report(run, task, result)
+        return task.headline(result.measurement), result.line()
+
+
+def _say_where(job: "Job", *, resume: bool) -> None:
+    """From where a run goes on."""
+    for one in job.damaged:
+        say(f"warning: {one} is damaged, and the checkpoint before it is taken")
+    if resume and job.step:
+        say(f"going on after step {job.step:,} of {job.total:,}")
+    elif resume:
+        say("there is no checkpoint yet: the run begins anew")
 
 
 class _Stop:
@@ -155,6 +197,14 @@ class _Stop:
 
     def __call__(self) -> bool:
         return self.asked
+
+
+def _begun(folder: Path) -> dict[str, Any]:
+    """What the run in a folder was begun with; nothing, where there is none."""
+    from vitrail.runs import Run
+
+    run = Run(folder)
+    return run.begun if run.recipe is not None else {}
 
 
 def _folder(out: Path | None, name: str, *, resume: bool) -> Path:

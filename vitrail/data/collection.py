@@ -17,6 +17,7 @@ from vitrail.data.decode import Header, Size, Unreadable, read_header, read_pixe
 from vitrail.data.listing import Item, Listing
 from vitrail.data.pictures import Pictures
 from vitrail.errors import InputError
+from vitrail.files import reserve, scratch
 from vitrail.progress import Progress
 
 T = TypeVar("T")
@@ -250,6 +251,6 @@ def _store(shape: tuple[int, ...], memory: float) -> np.ndarray[tuple[int, ...],
     """Room for pictures: in memory up to some gigabytes, else in a file without a name that ends with the process."""
     if np.prod(shape) <= memory * 2**30:
         return np.zeros(shape, np.uint8)
-    with tempfile.TemporaryFile(dir=Path.cwd()) as file:
-        os.posix_fallocate(file.fileno(), 0, int(np.prod(shape)))  # a full disk says so now, not by a signal later
+    with tempfile.TemporaryFile(dir=scratch()) as file:
+        reserve(file, int(np.prod(shape)))  # a full disk says so now, not by a signal later
         return np.memmap(file, np.uint8, "w+", shape=shape)

@@ -18,19 +18,38 @@ def built_in() -> dict[str, Path]:
     return {file.stem: file for file in sorted(folder.glob("*.toml"))}
 
 
-def read_recipe(what: str, assignments: Iterable[str] = (), **fields: Mapping[str, Any]) -> Recipe:
-    """A built-in recipe, a TOML file, or data of a kind that a task knows, with some of its fields set."""
-    table = _table(what)
-    assignments = list(assignments)
-    weights = "path" in fields.get("weights", {}) or any(one.startswith("weights.path=") for one in assignments)
-    if weights and what in built_in():  # made for training from scratch
+def read_recipe(
+    what: str | None,
+    assignments: Iterable[str] = (),
+    *,
+    begun: Mapping[str, Any] | None = None,
+    **fields: Mapping[str, Any],
+) -> Recipe:
+    """A built-in recipe, a TOML file, or data of a kind that a task knows, with some of its fields set.
+
+    To go on with a run, the recipe that it was begun with: what is given again is laid over it.
+    """
+    table = _table(what) if what is not None else {}
+    assignments, data = list(assignments), fields.get("data", {}).get("path")
+    if data is not None and what is not None and _is_data(what):
+        raise InputError(f"{what!r} and --data {data!r} both name data; give one of them.")
+    tables = [fields, table, begun or {}]
+    weights = any(isinstance(one.get("weights"), Mapping) and one["weights"].get("path") for one in tables)
+    if (weights or any(one.startswith("weights.path=") for one in assignments)) and what in built_in():
+        # made for training from scratch
         table = {section: value for section, value in table.items() if section not in ("model", "optim", "train")}
+    if begun is not None:
+        table = {
+            name: {**section, **table.get(name, {})} if isinstance(section, dict) else table.get(name, section)
+            for name, section in begun.items()
+        }
     for section, changes in fields.items():
         if not isinstance(table.setdefault(section, {}), dict):
             raise InputError(
                 f"{section}={table[section]!r} in recipe {what!r} does not fit; it should be a table [{section}]."
             )
-        if section == "model" and "name" in changes:  # another model, with none of this one's fields
+        model = table[section].get("name") if section == "model" else None
+        if section == "model" and changes.get("name", model) != model:  # another, with none of this one's fields
             table[section].clear()
         table[section].update(changes)
     return parse_recipe(override(table, assignments)).absolute()
@@ -39,6 +58,11 @@ def read_recipe(what: str, assignments: Iterable[str] = (), **fields: Mapping[st
 def parse_recipe(table: Mapping[str, Any]) -> Recipe:
     """The recipe of the task that a table names."""
     return recipes[table.get("task", "pictures")](**table)
+
+
+def _is_data(what: str) -> bool:
+    """Whether it is data itself, not a recipe."""
+    return what not in built_in() and Path(what).suffix != ".toml"
 
 
 def _table(what: str) -> dict[str, Any]:

@@ -42,14 +42,24 @@ class Checkpoints:
         marks = (path for path in self.folder.glob("*.json") if path.stem.isdigit())
         return sorted(int(mark.stem) for mark in marks if mark.with_suffix(".pt").is_file())
 
-    def newest(self) -> tuple[int, bytes] | None:
-        """The newest one whose bytes are those that were written, if there is any."""
+    def newest(self) -> tuple[int, bytes, list[str]] | None:
+        """The newest one whose bytes are those that were written, and the newer ones that are damaged.
+
+        None where nothing was ever complete; an error where all that was is damaged.
+        """
+        damaged: list[str] = []
         for step in reversed(self.complete()):
             path = self._file(step)
             with suppress(OSError, InputError, KeyError, TypeError):
                 data, mark = path.read_bytes(), read_json(path.with_suffix(".json"))
                 if mark["blake2b"] == _digest(data):
-                    return step, data
+                    return step, data, damaged
+            damaged.append(str(path))
+        if damaged:
+            raise InputError(
+                f"no checkpoint is whole: {' and '.join(damaged)} do not hold what was written, so there is nothing to "
+                f"go on from; bring them back from a copy, or train anew with another --out."
+            )
         return None
 
     def _file(self, step: int) -> Path:

@@ -87,6 +87,7 @@ class Job:
         self.precision = Precision(train.precision, world.device.type)
         self.average = _average(self.model, train.ema) if train.ema else None
         self.step, self.seconds, self.waited = 0, 0.0, 0.0
+        self.damaged: list[str] = []  # checkpoints that could not be gone on from
 
     @property
     def total(self) -> int:
@@ -119,9 +120,8 @@ class Job:
         """Go on from the newest complete checkpoint; the step it stands at."""
         newest = self.world.same(self.run.checkpoints.newest() if self.world.first else None)
         if newest is not None:
-            step, data = newest
+            self.step, data, self.damaged = newest
             self._restore(unpack(data))
-            self.step = step
         return self.step
 
     def steps(self, stop: Callable[[], bool] = lambda: False) -> Iterator[Step | Measured]:
