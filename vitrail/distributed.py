@@ -4,6 +4,7 @@ import logging
 import os
 import pickle
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -66,6 +67,8 @@ class World:
         if self.size == 1:
             return model
         config = getattr(model, "config", None)
+        # A convolution's gradient may lie in memory otherwise than its weights: a copy, where PyTorch sees a mistake.
+        warnings.filterwarnings("ignore", "Grad strides do not match bucket view strides")
         skipped = bool(getattr(config, "layer_drop", 0))  # each process drops layers of its own
         return DistributedDataParallel(model, forward_sync_buffers=False, find_unused_parameters=skipped)
 

@@ -1,6 +1,7 @@
 """Writing files so that a reader never sees half of one."""
 
 import json
+import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -44,6 +45,33 @@ def whole(path: Path) -> Iterator[Path]:
         aside.unlink(missing_ok=True)
 
 
+def check_free(path: Path, *, force: bool = False, option: str = "--out") -> None:
+    """A file that is there already is not written over, unless that is asked for."""
+    if path.exists() and not force:
+        raise InputError(
+            f"{str(path)!r} is there already, and is left alone; choose another {option}, or add --force, which writes "
+            f"over it."
+        )
+
+
+class Output:
+    """A folder that a command writes files to, ``output / name``: over its own of before, and over no others."""
+
+    def __init__(self, folder: Path, *, force: bool = False) -> None:
+        self.folder, self.force = make_folder(folder), force
+        self.list = folder / ".vitrail.json"  # of the files that were written here
+        table = read_json(self.list) if self.list.is_file() else None
+        self.own: list[str] = [name for name in table if isinstance(name, str)] if isinstance(table, list) else []
+
+    def __truediv__(self, name: str) -> Path:
+        path = self.folder / name
+        if name not in self.own:
+            check_free(path, force=self.force)
+            self.own.append(name)
+            write_json(self.list, self.own)
+        return path
+
+
 def scratch() -> Path:
     """A folder for files that end with the process: where the user is, whose disk is the larger one, if it may be."""
     return Path.cwd() if os.access(Path.cwd(), os.W_OK) else Path(gettempdir())
@@ -61,7 +89,16 @@ def reserve(file: BinaryIO, size: int) -> None:
 def write_json(path: Path, value: Any) -> None:
     """Write a value as readable JSON."""
     with whole(path) as aside:
-        aside.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+        aside.write_text(json.dumps(finite(value), indent=2, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def finite(value: Any) -> Any:
+    """The same with None for numbers that are not finite, which JSON cannot say."""
+    if isinstance(value, dict):
+        return {name: finite(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def read_json(path: Path) -> Any:

@@ -2,6 +2,8 @@
 
 import json
 import math
+import os
+import shutil
 
 import numpy as np
 import pytest
@@ -35,13 +37,13 @@ def test_explain_writes_a_page_pictures_and_numbers(run, invoke, tmp_path):
     names = {path.name for path in (tmp_path / "out").iterdir()}
     kinds = ("attention", "rollout", "relevance", "gradcam", "heads")
     expected = {f"{name}-{kind}.png" for name in ("000", "000-2") for kind in kinds}
-    assert names == expected | {"000.html", "000.json", "000-2.html", "000-2.json", "index.html"}
+    assert names == expected | {"000.html", "000.json", "000-2.html", "000-2.json", "index.html", ".vitrail.json"}
     facts = json.loads((tmp_path / "out" / "000.json").read_text())
     assert sum(one["probability"] for one in facts["answers"]) == pytest.approx(1)
     written = facts["writes"]
     total = np.sum(written["heads"]) + np.sum(written["feed_forward"]) + written["embedding"] + written["biases"]
     assert total == pytest.approx(written["logit"], abs=1e-4)
-    for file in names:
+    for file in names - {".vitrail.json"}:
         if file.endswith(".png"):
             with Image.open(tmp_path / "out" / file) as image:
                 assert image.width > 300
@@ -219,6 +221,58 @@ def test_no_picture_is_written_over(run, invoke, tmp_path):
     assert picture.read_bytes() == before
 
 
+def test_nothing_is_written_over_without_force(run, invoke, tmp_path):
+    """Of a user's own files; what a command wrote before, it may write again."""
+    photo = shutil.copy(next((run / "pictures").rglob("*.png")), tmp_path / "p.png")
+    before = photo.read_bytes()
+    for words in (
+        ("walk", "--run", run / "run", "--picture", photo, "--out", photo),
+        ("embed", run / "run", photo, "--out", tmp_path / "mine.npz"),
+        ("convert", run / "run", tmp_path / "mine.npz", "--format", "npz"),
+    ):
+        (tmp_path / "mine.npz").write_bytes(b"precious")
+        status, _, said = invoke(*words)
+        assert status == 1
+        assert "is there already, and is left alone; choose another" in said
+        assert "--force" in said
+        assert (photo.read_bytes(), (tmp_path / "mine.npz").read_bytes()) == (before, b"precious")
+    assert invoke("embed", run / "run", photo, "--out", tmp_path / "mine.npz", "--force")[0] == 0
+    assert (tmp_path / "mine.npz").read_bytes() != b"precious"
+    out = tmp_path / "out"
+    for words, name in (
+        (("explain", run / "run", photo, "--steps", "0"), "p.html"),
+        (("figures", run / "run"), "figures.html"),
+    ):
+        out.mkdir(exist_ok=True)
+        (out / name).write_bytes(b"precious")
+        status, _, said = invoke(*words, "--out", out)
+        assert (status, (out / name).read_bytes()) == (1, b"precious")
+        assert f"{name}' is there already" in said
+        assert invoke(*words, "--out", out, "--force")[0] == 0
+        assert (out / name).read_bytes() != b"precious"
+        assert invoke(*words, "--out", out)[0] == 0  # its own
+
+
+def test_everything_can_be_read_by_others(run):
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (run / "run").iterdir() if path.is_file()}
+    assert set(modes.values()) == {0o666 & ~os.umask(os.umask(0o022))}
+
+
+def test_the_index_is_there_after_each_picture(run, invoke, tmp_path, monkeypatch):
+    import vitrail.report.explain as report
+
+    pictures, own, seen = sorted((run / "pictures").rglob("*.png"))[:3], report.write_explanation, []
+
+    def watched(folder, name, *args, **kwargs):
+        index = tmp_path / "out" / "index.html"
+        seen.append(index.read_text().count("<a href") if index.exists() else 0)
+        return own(folder, name, *args, **kwargs)
+
+    monkeypatch.setattr(report, "write_explanation", watched)
+    assert invoke("explain", run / "run", *pictures, "--out", tmp_path / "out", "--steps", "0")[0] == 0
+    assert seen[0] == 0 < seen[1] < seen[2]
+
+
 def test_an_empty_folder_gets_a_sentence(run, invoke, tmp_path):
     (tmp_path / "empty").mkdir()
     status, _, err = invoke("explain", run / "run", tmp_path / "empty", "--out", tmp_path / "o")
@@ -227,10 +281,10 @@ def test_an_empty_folder_gets_a_sentence(run, invoke, tmp_path):
     assert not (tmp_path / "o").exists()
 
 
-@pytest.mark.parametrize("name", [b"\xff\xfe", b"50% #1 'x' \"y\" <b>", "é中文".encode(), b"n" * 240])
+@pytest.mark.parametrize(
+    "name", [b"\xff\xfe", b"50% #1 'x' \"y\" <b>", "é中文".encode(), b"n" * 240, ("中" * 80).encode()]
+)
 def test_odd_names(run, invoke, tmp_path, name):
-    import os
-
     folder = tmp_path / "p"
     folder.mkdir()
     data = (run / "pictures" / "ant" / "000.png").read_bytes()

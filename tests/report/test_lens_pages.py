@@ -21,6 +21,7 @@ KINDS = {
     "mean": {"pool": "mean"},
     "visual": {"stem": "resnet-small", "tokens": 5},
     "post": {"order": "post", "pool": "distilled"},
+    "silent": {"kernel": "relu"},
 }
 
 
@@ -32,11 +33,25 @@ def written(tmp_path_factory):
     for name, fields in KINDS.items():
         torch.manual_seed(0)
         model = randomise(vt.build("vit", **{**SHAPE, **fields})).eval()
+        if name == "silent":  # the first head of the first layer looks at nothing: every score is below zero
+            attention = model.encoder[0].attention.f
+            for layer, value in ((attention.query, 1.0), (attention.key_value, -1.0)):
+                layer.weight.data[:12], layer.bias.data[:12] = 0.0, value
         pixels = torch.randint(0, 256, (3, 24, 40), dtype=torch.uint8)
         found[name] = explain(model, pixels[None].float() / 127.5 - 1, steps=4)
         facts[name] = write_explanation(folder, name, pixels, found[name], labels=LABELS, model=model, title="a model")
     write_index(folder, facts)
     return folder, found
+
+
+def test_a_head_that_looks_at_nothing_is_valid_json(written):
+    def refuse(word):
+        raise AssertionError(word)
+
+    facts = json.loads((written[0] / "silent.json").read_text(), parse_constant=refuse)
+    assert set(facts["attention"][0][0]) == {0.0}
+    assert facts["distance"][0][0] is None
+    assert all(value is not None for method in facts["methods"] for value in method["map"])
 
 
 def settled(page):

@@ -1,6 +1,7 @@
 """Several processes train as one would; any precision trains; what a launcher of PyTorch's starts is the same."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -27,7 +28,11 @@ def vitrail(*words):
 @pytest.fixture(scope="module")
 def pair(once):
     """Two processes with everything random turned on."""
-    return once("pair", lambda folder: run(folder / "run", "--processes", "2", epochs=3)) / "run"
+
+    def make(folder):
+        assert "Warning" not in run(folder / "run", "--processes", "2", epochs=3)
+
+    return once("pair", make) / "run"
 
 
 def test_two_processes_are_one_that_takes_their_micro_batches_in_turn(tmp_path, pair):
@@ -105,3 +110,53 @@ def test_half_the_bits_train_too(tmp_path, precision):
     for tag, key in (("train/loss", "lr"), ("test/loss", "accuracy")):
         expected = [line["loss"] for line in lines if key in line]
         assert [event.value for event in events.Scalars(tag)] == pytest.approx(expected, rel=1e-5)
+
+
+ONCE = """
+import torch
+from vitrail.distributed import world
+def private():
+    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("RssAnon")) // 1024
+made = []
+def make():
+    made.append(1)
+    pixels = torch.arange(2**26, dtype=torch.int32).view(2**13, -1)
+    return {"pixels": pixels, "names": ("a", "b"), "few": torch.ones(3)}
+with world("cpu") as here:
+    before = private()
+    thing = here.once(make)
+    total = int(thing["pixels"].sum())
+    print(f"rank {here.rank} made {len(made)} total {total} few {thing['few'].sum():.0f} {thing['names'][1]} "
+          f"own {private() - before}", flush=True)
+    here.once(lambda: made.append(1) or (lambda: 3))  # a thing that cannot be packed: each makes its own
+    print(f"rank {here.rank} then {len(made)}", flush=True)
+"""
+
+
+def test_one_process_of_a_machine_makes_what_all_of_it_use(tmp_path):
+    """256 MB of pixels are in memory once: neither process has them for itself."""
+    (tmp_path / "once.py").write_text(ONCE)
+    words = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "once.py")
+    ran = subprocess.run(words, capture_output=True, text=True, timeout=120, cwd=tmp_path, check=False)
+    assert ran.returncode == 0, ran.stderr
+    said = dict(re.findall(r"rank (\d) (made .*)", ran.stdout))
+    n = 2**26
+    for rank in ("0", "1"):
+        found = re.fullmatch(r"made (\d) total (\d+) few 3 b own (-?\d+)", said[rank])
+        assert found, said[rank]
+        assert int(found[1]) == (rank == "0")
+        assert int(found[2]) == n * (n - 1) // 2
+        assert int(found[3]) < 64
+    assert {"rank 0 then 2", "rank 1 then 1"} <= set(ran.stdout.splitlines())
+    assert list(tmp_path.iterdir()) == [tmp_path / "once.py"]  # nothing is left behind
+
+
+def test_more_processes_than_cores_are_said(tmp_path, invoke, monkeypatch):
+    import vitrail.distributed
+    import vitrail.machine
+
+    monkeypatch.setattr(vitrail.machine, "cores", lambda: 2)
+    monkeypatch.setattr(vitrail.distributed, "launch", lambda *_: 0)
+    for count, said in ((9, True), (2, False)):
+        _, _, err = invoke("train", "--out", tmp_path / "run", "--processes", count)
+        assert ("note: 9 processes share 2 cores; they will not be faster than 2." in err) == said

@@ -69,8 +69,8 @@ def main() -> None:
         sys.exit(1)
     except OSError as error:  # a full disk, a folder that went away
         _await_the_first()
-        name = os.fspath(error.filename) if error.filename is not None else "a file"
-        say(f"vitrail: {name!r} could not be read or written: {error.strerror or error}.")
+        name = repr(os.fspath(error.filename)) if error.filename is not None else "a file"
+        say(f"vitrail: {name} could not be read or written: {error.strerror or error}.")
         sys.exit(1)
     except Exception:
         _await_the_first()

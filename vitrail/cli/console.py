@@ -17,6 +17,7 @@ Normalisation = Annotated[
         "--normalise", help="Normalisation, if the weights do not say: half, imagenet, clip, none.", metavar="HOW"
     ),
 ]
+Force = Annotated[bool, typer.Option("--force", help="Write over files that are there already.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 

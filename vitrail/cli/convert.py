@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from vitrail.cli.console import Json, Normalisation, messages, parse_size, print_json, say, tell
+from vitrail.cli.console import Force, Json, Normalisation, messages, parse_size, print_json, say, tell
 
 
 def convert(
@@ -32,22 +32,19 @@ def convert(
         bool, typer.Option("--strict/--partial", help="Stop at tensors that the model has no use for, or skip them.")
     ] = True,
     normalise: Normalisation = None,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Convert weights to another format, and optionally to another size."""
     with messages().status("Starting ..."):
-        from vitrail.errors import InputError
         from vitrail.families import count_parameters
+        from vitrail.files import check_free
         from vitrail.weights import read, save
 
     size = None if image is None else parse_size("--image", image)
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise InputError(f"{str(target)!r} is there already, and is left alone; choose another name, or remove it.")
-    config_file = target.with_name(f"{target.name}.json")
-    if config_file.exists():
-        raise InputError(
-            f"{str(config_file)!r} is there already, and is left alone; choose another name, or remove it."
-        )
+    if not target.is_dir() or any(target.iterdir()):
+        check_free(target, force=force, option="name")
+    check_free(target.with_name(f"{target.name}.json"), force=force, option="name")
     with messages().status(f"Reading {source} ..."):
         weights = read(source, strict=strict, image=size, channels=channels, normalise=normalise, heads=heads)
         weights = weights.adapted(image=size, patch=patch, channels=channels, classes=classes)

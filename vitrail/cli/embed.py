@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from vitrail.cli.console import Json, Normalisation, messages, print_json, say, tell
+from vitrail.cli.console import Force, Json, Normalisation, messages, print_json, say, tell
 
 
 def embed(
@@ -13,6 +13,7 @@ def embed(
     inputs: Annotated[list[str], typer.Argument(help="Picture files, or folders.", metavar="FOLDER...")],
     out: Annotated[Path, typer.Option(help="NPZ file to write.", metavar="FILE")] = Path("features.npz"),
     normalise: Normalisation = None,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Compute feature vectors: what the model's head is given, one row per picture.
@@ -23,15 +24,16 @@ def embed(
         import numpy as np
 
         from vitrail.errors import InputError
-        from vitrail.files import make_folder, whole
+        from vitrail.files import check_free, make_folder, whole
         from vitrail.machine import keep_memory
         from vitrail.runs import Run
         from vitrail.tasks.pictures.predictor import Predictor, inputs_of
 
+        if out.suffix != ".npz":
+            raise InputError(f"{str(out)!r} should end with .npz; give another --out.")
+        check_free(out, force=force)
         keep_memory()
         predictor = Predictor.of(Run(run).weights(normalise=normalise), head=False)
-    if out.suffix != ".npz":
-        raise InputError(f"{str(out)!r} should end with .npz; give another --out.")
     for note in predictor.notes:
         say(f"note: {note}")
     rows, files, bad = [], [], 0

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vitrail.cli.console import (
+    Force,
     Json,
     Normalisation,
     from_one,
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from vitrail.tasks.pictures.predictor import Input
 
 TOKENS = 16_384  # of a picture that is explained, at most
-LETTERS = 100  # of the name of a file that is written
+LETTERS = 100  # bytes of the name of a file that is written, of the 255 that systems allow
 
 
 def explain(
@@ -62,12 +63,13 @@ def explain(
         typer.Option(help="Image size: 224, or 224x320 (height x width). Default: the model's own.", metavar="N"),
     ] = None,
     normalise: Normalisation = None,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Explain predictions: an interactive page per picture, overlays as PNG, numbers as JSON."""
     with messages().status("Starting ..."):
         from vitrail.errors import InputError
-        from vitrail.files import make_folder
+        from vitrail.files import Output
         from vitrail.lens import explain as explain_picture
         from vitrail.lens import methods
         from vitrail.machine import keep_memory
@@ -89,6 +91,7 @@ def explain(
         heads = config.layers[-1 if layer_index is None else layer_index][0] or config.most_heads
         head_index = None if head is None else from_one("head", head, heads)
         pictures = _apart(list(inputs_of(inputs)), out)
+        output = Output(out, force=force)
     for note in predictor.notes:
         say(f"note: {note}")
     title = f"{Path(run).name}: {predictor.model.summary()}"
@@ -96,13 +99,13 @@ def explain(
         say(f"note: --layer and --head are of attention and gradcam; {', '.join(method)} goes through all of them.")
     written: dict[str, dict[str, Any]] = {}
     unread: list[str] = []
+    index = None
     for one, pixels in predictor.decoded(pictures):
         if isinstance(pixels, str):
             unread.append(printable(f"{one.name}: {pixels}"))
             print_json({"file": one.name, "error": pixels}) if as_json else say(f"{one.name}: {pixels}")
             continue
         name = _free(Path(one.name).stem if one.name != "-" else "picture", written)
-        make_folder(out)
         explanation = explain_picture(
             predictor.model,
             predictor.image(pixels),
@@ -115,11 +118,12 @@ def explain(
         )
         with messages().status("Drawing ..."):
             written[name] = write_explanation(
-                out, name, pixels, explanation, labels=predictor.labels, model=predictor.model, title=title
+                output, name, pixels, explanation, labels=predictor.labels, model=predictor.model, title=title
             )
+            index = write_index(output, written, unread) if len(pictures) > 1 else None  # whole at any moment
         _say(one.name, written[name], out / f"{name}.html", as_json=as_json)
-    if len(written) > 1:
-        say(f"all of them: {write_index(out, written, unread)}")
+    if index is not None:
+        say(f"all of them: {write_index(output, written, unread)}")
     if unread:
         say(f"vitrail: {len(unread)} of the pictures could not be read.")
         raise typer.Exit(1)
@@ -177,6 +181,6 @@ def _free(name: str, taken: dict[str, Any]) -> str:
     """A name for the files of a picture: of letters that every system knows, not too long, and not yet taken."""
     from vitrail.report.explain import INDEX
 
-    name = name.encode("utf-8", "replace").decode().replace("?", "_")[:LETTERS]
+    name = name.encode("utf-8", "replace").decode().replace("?", "_").encode()[:LETTERS].decode("utf-8", "ignore")
     names = chain([name], (f"{name}-{number}" for number in count(2)))
     return next(one for one in names if one not in taken and one != INDEX)

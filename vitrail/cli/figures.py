@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vitrail.cli.console import Json, Normalisation, messages, print_json, say, tell
+from vitrail.cli.console import Force, Json, Normalisation, messages, print_json, say, tell
 from vitrail.cli.progress import counted
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ def figures(
     count: Annotated[int, typer.Option(help="Number of pictures to use.", min=1, metavar="N")] = 64,
     ablation: Annotated[bool, typer.Option(help="Measure the loss without each head: one pass per head.")] = True,
     normalise: Normalisation = None,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Draw the figures of the ViT paper: patch filters, position similarity, attention distance; and head importance.
@@ -34,7 +35,7 @@ def figures(
     with messages().status("Starting ..."):
         from functools import partial
 
-        from vitrail.files import make_folder
+        from vitrail.files import Output
         from vitrail.lens import loss_without, sensitivity
         from vitrail.machine import keep_memory
         from vitrail.report.figures import Figures
@@ -44,7 +45,7 @@ def figures(
         keep_memory()
         opened = Run(run)
         predictor = Predictor.of(opened.weights(normalise=normalise), head=False)
-        drawing = Figures(make_folder(out))
+        drawing = Figures(Output(out, force=force))
     for note in predictor.notes:
         say(f"note: {note}")
     model = predictor.model

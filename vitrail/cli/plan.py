@@ -34,7 +34,7 @@ def plan(job: "Job", seconds: float) -> str:
         [
             _model(job.model),
             *_weights(job.task),
-            ("train", f"{t.epochs} epochs of {steps}, batch {t.batch}, {rates}, {how}"),
+            ("train", f"{t.epochs} epoch{'s' * (t.epochs > 1)} of {steps}, batch {t.batch}, {rates}, {how}"),
             *job.task.settings(),
             ("time", f"about {span(left)}"),
             ("run", str(job.run.path)),

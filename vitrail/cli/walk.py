@@ -6,7 +6,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vitrail.cli.console import Json, Normalisation, from_one, messages, print_json, printable, results, say, tell
+from vitrail.cli.console import (
+    Force,
+    Json,
+    Normalisation,
+    from_one,
+    messages,
+    print_json,
+    printable,
+    results,
+    say,
+    tell,
+)
 from vitrail.cli.progress import counted
 
 if TYPE_CHECKING:
@@ -42,6 +53,7 @@ def walk(
         typer.Option(help="Write an HTML page that shows one step at a time, instead of printing.", metavar="FILE"),
     ] = None,
     normalise: Normalisation = None,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Show one attention layer step by step with its numbers, in the terminal or on a page.
@@ -51,10 +63,13 @@ def walk(
     with messages().status("Starting ..."):
         from vitrail.core import CAUSAL, NONE
         from vitrail.errors import InputError
+        from vitrail.files import check_free
         from vitrail.lens.walkthrough import example
         from vitrail.lens.walkthrough import walk as walk_through
         from vitrail.report.walk import walk_numbers, write_walk
 
+    if out is not None:
+        check_free(out, force=force)
     given = [name for name, value in (("--layer", layer), ("--picture", picture)) if value is not None]
     if run is None and given:
         raise InputError(f"{given[0]} is of a run, and none is given; add --run RUN.")

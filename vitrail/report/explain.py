@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from vitrail.families import ViT
-from vitrail.files import write_json
+from vitrail.files import Output, finite, write_json
 from vitrail.lens import Curves, Explanation, methods
 from vitrail.lens.packing import Packed, letters, pack
 from vitrail.report.charts import Line, line_chart
@@ -40,7 +40,14 @@ NOTED = 0.001  # a fraction of a row shown elsewhere that is worth saying
 
 
 def write_explanation(
-    folder: Path, name: str, pixels: Tensor, explanation: Explanation, *, labels: Sequence[str], model: ViT, title: str
+    folder: Path | Output,
+    name: str,
+    pixels: Tensor,
+    explanation: Explanation,
+    *,
+    labels: Sequence[str],
+    model: ViT,
+    title: str,
 ) -> dict[str, Any]:
     """Write NAME.html, NAME.json and a PNG for each method and for all heads; the numbers."""
     facts = numbers(name, explanation, labels, title)
@@ -52,7 +59,7 @@ def write_explanation(
     return facts
 
 
-def write_index(folder: Path, written: dict[str, dict[str, Any]], unread: Sequence[str] = ()) -> Path:
+def write_index(folder: Path | Output, written: dict[str, dict[str, Any]], unread: Sequence[str] = ()) -> Path:
     """index.html: all pictures that were explained, and how far each method is right on average."""
     names = list(dict.fromkeys(one["name"] for facts in written.values() for one in facts["methods"]))
     rows = []
@@ -79,7 +86,7 @@ def numbers(name: str, e: Explanation, labels: Sequence[str], model: str) -> dic
         "layer": e.layer + 1,
         "head": "the mean of its heads" if e.head is None else f"head {e.head + 1}",
     }
-    return {
+    facts = {
         "name": name,
         "model": model,
         "label": {"name": names[e.label], "index": e.label, "probability": float(e.probabilities[e.label])},
@@ -132,6 +139,7 @@ def numbers(name: str, e: Explanation, labels: Sequence[str], model: str) -> dic
         },
         "notes": list(e.notes),
     }
+    return {name: finite(value) for name, value in facts.items()}
 
 
 def _answering(e: Explanation) -> dict[str, Any]:

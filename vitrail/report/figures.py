@@ -17,7 +17,7 @@ from torch import Tensor
 
 from vitrail.errors import InputError
 from vitrail.families import ViT
-from vitrail.files import whole, write_json
+from vitrail.files import Output, whole, write_json
 from vitrail.lens import attention_distance, filter_components, position_similarity, uniform_distance
 from vitrail.report.drawing import COLOURS, DIVERGING, save_figure, sheet, sheet_figure
 from vitrail.report.page import listed, write_page
@@ -41,7 +41,7 @@ class Drawn:
 class Figures:
     """Figures of one model, written one by one into a folder; what cannot be drawn of it is a note."""
 
-    folder: Path
+    folder: Path | Output
     drawn: list[Drawn] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     arrays: dict[str, Any] = field(default_factory=dict)

@@ -48,8 +48,8 @@ def read_recipe(
             raise InputError(
                 f"{section}={table[section]!r} in recipe {what!r} does not fit; it should be a table [{section}]."
             )
-        model = table[section].get("name") if section == "model" else None
-        if section == "model" and changes.get("name", model) != model:  # another, with none of this one's fields
+        same = begun is not None and table[section].get("name") == changes.get("name")
+        if section == "model" and "name" in changes and not same:  # another model, with none of this one's fields
             table[section].clear()
         table[section].update(changes)
     return parse_recipe(override(table, assignments)).absolute()

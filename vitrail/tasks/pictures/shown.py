@@ -18,7 +18,7 @@ PAIRS = 12
 def plan(parts: Parts) -> list[tuple[str, str]]:
     """What was found, and what of it is not used."""
     counts = parts.train.labels.bincount(minlength=len(parts.train.names)).tolist()
-    by_size = sorted(zip(counts, parts.train.names, strict=True), reverse=True)
+    by_size = sorted(zip(counts, parts.train.names, strict=True), key=lambda pair: (-pair[0], pair[1]))
     largest = ", ".join(f"{name} {count:,}" for count, name in by_size[:NAMED]) + ", ..." * (len(by_size) > NAMED)
     sizes = [f"{height} x {width}" for height, width in parts.sizes]
     size = sizes[0] if len(set(sizes)) == 1 else f"{sizes[0]} to {sizes[2]}, the middle one {sizes[1]}"
