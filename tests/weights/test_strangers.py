@@ -133,9 +133,15 @@ CASES = {
     ),
     "text": (lambda: write("t.safetensors", b"<!DOCTYPE html><html>404</html>"), "no file of weights"),
     "random bytes": (lambda: write("r.pt", b"\x07" + bytes(range(200))), "no file of weights"),
-    "a pickle with code": (lambda: pickled({"cls_token": Harm("mark")}), "could run code"),
-    "a torch file with code": (lambda: saved({"cls_token": Harm("mark")}), "could run code"),
-    "a pickle of a class": (lambda: pickled(vt.InputError("x")), "could run code"),
+    "a pickle with code": (
+        lambda: pickled({"cls_token": Harm("mark")}),
+        "which no weights need and which could do harm",
+    ),
+    "a torch file with code": (
+        lambda: saved({"cls_token": Harm("mark")}),
+        "which no weights need and which could do harm",
+    ),
+    "a pickle of a class": (lambda: pickled(vt.InputError("x")), "which no weights need and which could do harm"),
     "an npz with code": (
         lambda: npz_with(cls=np.array([Harm("mark")], dtype=object)),
         "pickled Python objects",

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
+from threading import Lock
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,9 @@ Pixels = NDArray[np.uint8]  # c H W
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "AVIF")
 LIMIT = 89_478_485  # pixels, Pillow's own: a file of some kilobytes may unpack to any number of them
+LARGE, BAND = 2**24, 2**20  # pixels of a picture that is taken in bands, and of a band
 _WHITE = 255
+_ALONE = Lock()  # large pictures are decoded one at a time, however many threads there are
 
 
 class Unreadable(Exception):  # noqa: N818  # what it says of a file, not of the program
@@ -49,8 +52,13 @@ def read_pixels(file: Path | bytes, size: Size, channels: int) -> Pixels:
     """
     with _opened(file) as image:
         image.draft(None, (max(size), max(size)))  # None: whatever its colours
-        image = _plain(ImageOps.exif_transpose(image))  # noqa: PLW2901
-        image = ImageOps.fit(image, (size[1], size[0]), Image.Resampling.BICUBIC) if _xy(image) != size else image  # noqa: PLW2901
+        if image.width * image.height > LARGE:
+            with _ALONE:
+                image = _reduced(image, size)  # noqa: PLW2901
+        else:
+            image = _plain(ImageOps.exif_transpose(image))  # noqa: PLW2901
+        if _xy(image) != size:
+            image = ImageOps.fit(image, (size[1], size[0]), Image.Resampling.BICUBIC)  # noqa: PLW2901
         return to_channels(np.asarray(image), channels)
 
 
@@ -62,6 +70,39 @@ def to_channels(pixels: Pixels, channels: int) -> Pixels:
         return np.asarray(Image.fromarray(pixels).convert("L"))[None]
     return np.ascontiguousarray(pixels.transpose(2, 0, 1))
 
+
+def _reduced(image: Image.Image, size: Size) -> Image.Image:
+    """A large picture at a size: some rows at a time made smaller by a whole number, to three times the size at least,
+    which cannot be told from the whole made smaller at once.
+
+    All of its pixels are in memory once, as its file has them, and never again as something else.
+    """
+    image.load()  # before which a TIFF does not say how it is turned
+    turned = _TURNS.get(image.getexif().get(0x0112, 1))
+    sides = size if turned not in _QUARTERS else size[::-1]
+    factor = max(1, min(image.height // (3 * sides[0]), image.width // (3 * sides[1])))
+    rows = max(1, BAND // (image.width * factor)) * factor
+    boxes = [(0, top, image.width, min(top + rows, image.height)) for top in range(0, image.height, rows)]
+    top = max(_top(image.crop(box)) for box in boxes) if image.mode in _DEEP else 0.0
+    bands = [np.asarray(_plain(image.crop(box), top).reduce(factor)) for box in boxes]
+    wide, high = image.width / factor, image.height / factor  # of which the last pixels may be a part
+    scale = min(wide / sides[1], high / sides[0])
+    across, down = scale * sides[1], scale * sides[0]
+    middle = ((wide - across) / 2, (high - down) / 2, (wide + across) / 2, (high + down) / 2)
+    small = Image.fromarray(np.concatenate(bands)).resize((sides[1], sides[0]), Image.Resampling.BICUBIC, middle)
+    return small if turned is None else small.transpose(turned)
+
+
+_TURNS = {  # by the EXIF orientation
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+_QUARTERS = {_TURNS[number] for number in (5, 6, 7, 8)}  # by which down and across change places
 
 _GREY = {"1", "L", "LA", "La", "I", "I;16", "I;16L", "I;16B", "I;16N", "F"}
 _DEEP = {"I", "I;16", "I;16L", "I;16B", "I;16N", "F"}
@@ -121,10 +162,13 @@ def _reason(error: OSError) -> str:
     return "cut short" if "truncated" in text.lower() or "not enough" in text.lower() else f"damaged ({text})"
 
 
-def _plain(image: Image.Image) -> Image.Image:
-    """8 bits a channel, grey (L) or colour (RGB), with what is transparent on white."""
+def _plain(image: Image.Image, top: float | None = None) -> Image.Image:
+    """8 bits a channel, grey (L) or colour (RGB), with what is transparent on white.
+
+    Of a part of a picture with deeper pixels the largest of the whole is to be given.
+    """
     if image.mode in _DEEP:
-        return _eight_bits(image)
+        return _eight_bits(image, _top(image) if top is None else top)
     if image.has_transparency_data:
         under = Image.new("RGBA", image.size, (_WHITE, _WHITE, _WHITE, _WHITE))
         flat = Image.alpha_composite(under, image.convert("RGBA"))
@@ -134,12 +178,17 @@ def _plain(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
-def _eight_bits(image: Image.Image) -> Image.Image:
-    """Deeper pixels scaled to 0..255: from 16 bits, from 0..1, or as they are where they fit."""
-    values = np.asarray(image).astype(np.float64)
+def _top(image: Image.Image) -> float:
+    """The largest pixel."""
+    values = np.asarray(image)
     if not np.isfinite(values).all():
         raise Unreadable("pixels that are not numbers")
-    top = values.max()
+    return float(values.max())
+
+
+def _eight_bits(image: Image.Image, top: float) -> Image.Image:
+    """Deeper pixels scaled to 0..255: from 16 bits, from 0..1, or as they are where they fit."""
+    values = np.asarray(image).astype(np.float64)
     if image.mode.startswith("I;16"):
         scale = 255 / 65535
     elif image.mode == "F" and top <= 1:

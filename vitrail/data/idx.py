@@ -2,14 +2,19 @@
 
 import gzip
 import zlib
+from io import BufferedIOBase
+from math import prod
 from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from vitrail.errors import InputError
 
+AGAIN = "take it from its source again"
+SMALL, SPREAD = 2**26, 100  # bytes that any gzip file may unpack to, and how many times its size a larger one may
 _NAMES = {"train": ("train",), "validation": ("val",), "test": ("t10k", "test")}
 
 
@@ -38,22 +43,38 @@ def read_pair(images: Path, labels: Path) -> tuple[Tensor, Tensor]:
 def read_idx(path: Path, axes: int) -> Tensor:
     """The bytes of an idx file, by its axes."""
     try:
-        data = path.read_bytes()
-        data = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
+        with path.open("rb") as file:
+            zipped = file.read(2) == b"\x1f\x8b"
+        with gzip.open(path) if zipped else path.open("rb") as file:
+            return torch.from_numpy(_read(file, path, axes, zipped=zipped))
     except FileNotFoundError:
         raise InputError(f"{str(path)!r} is not there; check the path.") from None
     except (EOFError, gzip.BadGzipFile, zlib.error):
-        raise InputError(f"{str(path)!r} is cut short or damaged; take it from its source again.") from None
-    start = 4 + 4 * axes
-    if len(data) < start or data[:2] != b"\0\0" or data[2] != 8 or data[3] != axes:  # noqa: PLR2004
-        raise InputError(f"{str(path)!r} is not an idx file of bytes with {axes} axes; take it from its source again.")
-    shape = np.frombuffer(data, ">u4", axes, 4).astype(int)
-    if len(data) - start != shape.prod() or not shape.prod():
+        raise InputError(f"{str(path)!r} is cut short or damaged; {AGAIN}.") from None
+
+
+def _read(file: BufferedIOBase, path: Path, axes: int, *, zipped: bool) -> NDArray[np.uint8]:
+    """What a file says it holds, if that can be: then memory is taken for it, and for no more."""
+    start = file.read(4 + 4 * axes)
+    if len(start) < 4 + 4 * axes or start[:3] != b"\0\0\x08" or start[3] != axes:
+        raise InputError(f"{str(path)!r} is not an idx file of bytes with {axes} axes; {AGAIN}.")
+    shape = [int(side) for side in np.frombuffer(start, ">u4", axes, 4)]
+    count, size = prod(shape), path.stat().st_size
+    holds = size - len(start)
+    if zipped and count > max(SMALL, SPREAD * size):
+        raise InputError(f"{str(path)!r} unpacks to {count / size:,.0f} times its size, as no pictures do; {AGAIN}.")
+    if count and (zipped or count == holds):
+        data = np.empty(count, np.uint8)
+        room, done = memoryview(data.data), 0
+        while done < count and (got := file.readinto(room[done:])):
+            done += got
+        holds = done + len(file.read(1))
+    if not count or holds != count:
+        sides = " x ".join(map(str, shape))
         raise InputError(
-            f"{str(path)!r} should hold {' x '.join(map(str, shape))} bytes and holds {len(data) - start}; "
-            f"take it from its source again."
+            f"{str(path)!r} should hold {sides} bytes and holds {'more' if holds > count else holds}; {AGAIN}."
         )
-    return torch.from_numpy(np.frombuffer(data, np.uint8, offset=start).reshape(shape).copy())
+    return data.reshape(shape)
 
 
 def _one(folder: Path, name: str, what: str) -> Path | None:

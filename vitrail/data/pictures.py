@@ -13,6 +13,7 @@ from torch import Tensor
 from vitrail.data.normalise import Normalise
 from vitrail.errors import InputError
 
+NUMBERS = 2**24  # that are in memory at a time
 GREY = (0.299, 0.587, 0.114)  # of red, green and blue (ITU-R 601)
 
 
@@ -107,14 +108,18 @@ class Pictures:
             resized = F.interpolate(middle, size, mode="bicubic", antialias=True)
             return resized.round().clamp(0, 255).to(torch.uint8)
 
-        store = torch.cat([fit(self.store[rows]) for rows in self.rows.split(1024)])
+        store = torch.cat([fit(self.store[rows]) for rows in self._some()])
         return replace(self, store=store, rows=torch.arange(len(self)))
+
+    def _some(self) -> Sequence[Tensor]:
+        """The rows, so many at a time that their numbers take no great part of the memory."""
+        return self.rows.split(max(1, min(1024, NUMBERS // self.store[0].numel())))
 
     def statistics(self) -> Normalise:
         """Mean and standard deviation of each channel, of values from 0 to 1."""
         channels, count = self.store.shape[1], len(self) * self.store[0, 0].numel()
         first, second = torch.zeros(2, channels, dtype=torch.float64)
-        for rows in self.rows.split(1024):
+        for rows in self._some():
             values = self.store[rows].double() / 255
             first += values.sum((0, 2, 3))
             second += values.square().sum((0, 2, 3))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 import numpy as np
 import torch
@@ -29,6 +29,14 @@ AGAIN = "take it from its source again"
 SPREAD = 20  # how many times its own size an archive may unpack to: weights hardly shrink
 HEADER = 10_000  # bytes that describe an array, at most
 NESTED = ("model", "state_dict", "model_state_dict", "state_dict_ema", "model_ema", "teacher", "student", "params")
+OPCODES = 2_000_000  # of a pickle: some thirty make a tensor
+# What the pickles of weights ask for. PyTorch's own reader knows more, some of which takes any amount of memory
+# (bytearray, torch.FloatTensor).
+NAMES = re.compile(
+    r"collections\.(OrderedDict|defaultdict|Counter)|argparse\.Namespace|torch\.(device|Size|\w+Storage|serialization\..*)"
+    r"|torch\._utils\._rebuild_\w+|torch\._tensor\._rebuild_from_type_v2"
+    r"|torch\.(nn\.parameter\.)?Parameter|torch\.(b?float|u?int|bool|complex)\d*|(builtins|__builtin__)\.(set|dict|list)"
+)
 PREFIXES = ("module.", "_orig_mod.", "model.", "backbone.", "base_model.")
 
 
@@ -230,9 +238,7 @@ def _pickled(path: Path, archive: zipfile.ZipFile | None) -> dict[str, Lazy]:
     if archive is not None and any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
         raise InputError(f"{str(path)!r} is a compressed archive, as torch.save never writes; it is not opened.")
     try:
-        if archive is None:
-            with path.open("rb") as file:
-                _check_numbers(file, size)
+        _check_pickles(path, archive, size)
         with warnings.catch_warnings(), torch.serialization.safe_globals([Namespace]):
             warnings.simplefilter("ignore")
             content = torch.load(path, map_location="cpu", weights_only=True, mmap=archive is not None)
@@ -241,11 +247,7 @@ def _pickled(path: Path, archive: zipfile.ZipFile | None) -> dict[str, Lazy]:
     except Exception as error:  # noqa: BLE001  # a stranger's pickle may fail in any way
         if "GLOBAL" in str(error) or "WeightsUnpickler" in str(error):
             named = re.search(r"GLOBAL ([\w.]+)", str(error))
-            what = named[1] if named else "more than tensors"
-            raise InputError(
-                f"{str(path)!r} asks for {what}, which could run code, and is not opened; "
-                f"ask its maker for safetensors."
-            ) from None
+            raise _harm(path, named[1] if named else "more than tensors") from None
         raise InputError(f"{str(path)!r} is damaged or no file of weights ({_first(error)}); {AGAIN}.") from None
     tensors = dict(_tensors(content))
     _check_tensors(path, tensors, size)
@@ -265,16 +267,50 @@ def _check_tensors(path: Path, tensors: dict[str, Tensor], size: int) -> None:
         raise InputError(f"{str(path)!r} claims more numbers than it has bytes for; {AGAIN}.")
 
 
-def _check_numbers(file: BinaryIO, size: int) -> None:
-    """In the older layout a pickle says how much memory to take: a number beyond the file's size is a trap."""
-    for number in range(4):  # a magic number, a version, the system, and what was saved
-        try:
-            opcodes = list(pickletools.genops(file))
-        except ValueError:  # no file of torch's, as its reader will say
-            return
-        for _, argument, _ in opcodes if number == 3 else ():  # noqa: PLR2004
-            if isinstance(argument, int) and argument > size:
-                raise InputError(f"{file.name!r} asks for {argument:,} numbers and has {size:,} bytes; {AGAIN}.")
+def _check_pickles(path: Path, archive: zipfile.ZipFile | None, size: int) -> None:
+    """A pickle may ask for any amount of memory in a few bytes, of those who read it too: so what it asks for is looked
+    at before it is read, and its length is bounded.
+    """
+    if archive is not None:
+        for entry in archive.infolist():
+            if entry.filename.rpartition("/")[2] == "data.pkl":
+                with archive.open(entry) as file:
+                    _check_opcodes(path, file)
+        return
+    with path.open("rb") as file:
+        for number in range(4):  # a magic number, a version, the system, and what was saved
+            try:  # in which numbers say how long the tensors are that follow
+                _check_opcodes(path, file, largest=size if number == 3 else None)  # noqa: PLR2004
+            except InputError:
+                raise
+            except ValueError:  # no file of torch's, as its reader will say
+                return
+
+
+def _check_opcodes(path: Path, file: IO[bytes], largest: int | None = None) -> None:
+    """One pickle: every name it asks for is one that weights are made of, and no number is beyond the file's size."""
+    last = ["", ""]  # strings, which a later protocol makes a name of
+    for count, (opcode, argument, _) in enumerate(pickletools.genops(file)):
+        if count > OPCODES:
+            raise InputError(f"{str(path)!r} describes more than any weights do, and is not opened.")
+        if largest is not None and isinstance(argument, int) and argument > largest:
+            raise InputError(f"{str(path)!r} asks for {argument:,} numbers and has {largest:,} bytes; {AGAIN}.")
+        name = None
+        if opcode.name == "GLOBAL":
+            name = str(argument).replace(" ", ".")
+        elif opcode.name == "STACK_GLOBAL":
+            name = ".".join(last)
+        elif isinstance(argument, str):
+            last = [last[1], argument]
+        if name is not None and not NAMES.fullmatch(name):
+            raise _harm(path, name.removeprefix("__builtin__.").removeprefix("builtins."))
+
+
+def _harm(path: Path, what: str) -> InputError:
+    return InputError(
+        f"{str(path)!r} asks for {what}, which no weights need and which could do harm, and is not opened; ask its "
+        f"maker for safetensors."
+    )
 
 
 def _tensors(content: Any) -> Iterator[tuple[str, Tensor]]:
