@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from vitrail import machine
+
 SCRIPT = """
 import resource, sys, torch
 from vitrail.machine import keep_memory
@@ -34,3 +36,21 @@ def test_memory_is_kept():
         return int(ran.stdout)
 
     assert faults("keep") < faults() / 10
+
+
+def test_memory_is_what_the_container_leaves(tmp_path, monkeypatch):
+    monkeypatch.setattr(machine, "CGROUP", tmp_path)
+    free = machine.available_memory()
+    assert free > 2**28
+    (tmp_path / "memory.max").write_text("max\n")
+    (tmp_path / "memory.current").write_text("1000\n")
+    assert machine.available_memory() > free / 2
+    (tmp_path / "memory.max").write_text("123000\n")
+    assert machine.available_memory() == 122_000
+    (tmp_path / "memory.current").write_text("124000\n")
+    assert machine.available_memory() == 0
+    (tmp_path / "memory.max").unlink()
+    (tmp_path / "memory").mkdir()
+    (tmp_path / "memory" / "memory.limit_in_bytes").write_text("5000")
+    (tmp_path / "memory" / "memory.usage_in_bytes").write_text("4000")
+    assert machine.available_memory() == 1_000

@@ -62,6 +62,34 @@ def override(fields: Mapping[str, Any], assignments: Iterable[str]) -> dict[str,
     return changed
 
 
+def checked(config: type[Config], fields: Mapping[str, Any], section: str) -> dict[str, Any]:
+    """Some fields of a configuration, each by itself as the configuration would have it; others may be missing.
+
+    True may stand for a number that follows from other fields, and is left for when they are there.
+    """
+    for name in fields:
+        if name not in config.model_fields:
+            raise unknown("field", f"{section}.{name}", [f"{section}.{known}" for known in config.model_fields])
+    given = {name: value for name, value in fields.items() if not isinstance(value, bool)}
+    types: dict[str, Any] = {
+        name: (Annotated[config.model_fields[name].annotation, Field(), *config.model_fields[name].metadata], None)
+        for name in given
+    }
+    inner: Any = create_model("Some", __base__=Config, **types)
+    sections: dict[str, Any] = {section: (inner, ...)}
+    whole: Any = create_model("Whole", __base__=Config, **sections)
+    found = getattr(whole(**{section: given}), section)
+    return {name: getattr(found, name) if name in given else value for name, value in fields.items()}
+
+
+def parse_sides(text: str) -> tuple[int, int] | None:
+    """384 or 224x384 as pixels down and across; None of anything else."""
+    sides = text.lower().split("x")
+    if len(sides) > 2 or not all(side.isdecimal() and int(side) for side in sides):  # noqa: PLR2004
+        return None
+    return int(sides[0]), int(sides[-1])
+
+
 def options(build: Callable[..., Any]) -> type[Config]:
     """The options that a function or class takes by name, as a configuration that checks them."""
     hints = get_type_hints(getattr(build, "__init__") if isinstance(build, type) else build, include_extras=True)  # noqa: B009

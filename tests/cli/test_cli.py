@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from corpus import write_classes
 from processes import vitrail
 
 import vitrail as vt
@@ -152,6 +153,50 @@ def test_mistakes_get_a_sentence_and_a_status(invoke, tmp_path, monkeypatch, wor
     assert says in stderr
     assert stdout == ""
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        ("width=abc", "model.width='abc' does not fit; it should be a valid integer"),
+        ("width=", "model.width='' does not fit"),
+        ("width=1e9", "model.width=1000000000.0 does not fit"),
+        ("width=1000000", " parameters takes 476,838"),
+        ("widht=64", "did you mean 'model.width'?"),
+        ("patch=abc", "model.patch='abc' does not fit"),
+        ("patch=0", "model.patch=0 does not fit; it should be greater than 0"),
+        ("patch=2.5", "model.patch=2.5 does not fit"),
+        ("image=abc", "image='abc' does not fit; it should be a number of pixels, or two: 224x384"),
+        ("image=8x8x8", "image='8x8x8' does not fit"),
+        ("image=0", "image=0 does not fit"),
+        ("depth=abc", "model.depth='abc' does not fit"),
+        ("depth=1000000000", "model.depth=1000000000 does not fit; it should be less than or equal to 10000"),
+        ("heads=abc", "heads='abc' does not fit"),
+        ("hidden=1e9", "hidden=1000000000.0 does not fit"),
+        ("kernel=abc", "kernel 'abc' is not known; choose one of relu, softmax"),
+        ("kernel.name=softmax", ""),
+        ("stem=abc", "stem 'abc' is not known"),
+        ("dropout=2", "model.dropout=2 does not fit"),
+    ],
+)
+@pytest.mark.parametrize("what", ["digits", "folder"])
+def test_a_model_that_cannot_be_gets_a_sentence_before_anything_is_chosen(invoke, tmp_path, what, value, says):
+    if what == "folder":
+        what = write_classes(tmp_path / "all", {"ant": 4, "bee": 4})
+    status, _, err = invoke("train", what, "--out", tmp_path / "run", "--epochs", "1", "--set", f"model.{value}")
+    assert "Traceback" not in err
+    if says:
+        assert status == 1
+        assert says in err
+        assert not (tmp_path / "run").exists()
+    else:
+        assert status == 0, err
+
+
+def test_sides_are_written_alike_everywhere(invoke, tmp_path):
+    words = ("--out", tmp_path / "run", "--epochs", "1", "--set", "train.batch=512")
+    assert invoke("train", "digits", *words, "--set", "model.image=8x16")[0] == 0
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["model"]["image"] == [8, 16]
 
 
 def test_a_mistake_in_a_process_of_its_own(tmp_path):

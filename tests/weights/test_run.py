@@ -96,3 +96,17 @@ def test_other_mistakes_get_a_sentence(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(vt.InputError, match="cannot be written"):
         vt.save(vt.build("vit", **TINY), tmp_path / "file")
+
+
+def test_more_names_than_classes_are_a_mistake(tmp_path):
+    vt.save(vt.build("vit-pico/2"), tmp_path / "run", labels=tuple("0123456789"))
+    (tmp_path / "run" / "labels.json").write_text(json.dumps(list("0123456789ab")))
+    with pytest.raises(vt.InputError, match="has names of 12 classes, and a head for 10"):
+        vt.load(tmp_path / "run")
+
+
+def test_a_run_that_says_no_recipe(tmp_path):
+    vt.save(vt.build("vit-pico/2"), tmp_path / "run", labels=tuple("0123456789"))
+    (tmp_path / "run" / "recipe.json").write_text('{"recipe": true}')
+    with pytest.raises(vt.InputError, match="does not describe a run"):
+        vt.run(tmp_path / "run").evaluate()

@@ -66,10 +66,12 @@ def table(*columns: str) -> Table:
 
 def parse_size(option: str, text: str) -> tuple[int, int]:
     """384 or 224x384 as pixels down and across."""
-    sides = text.lower().split("x")
-    if len(sides) > 2 or not all(side.isdecimal() and int(side) for side in sides):  # noqa: PLR2004
+    from vitrail.config import parse_sides
+
+    sides = parse_sides(text)
+    if sides is None:
         raise InputError(f"{option} {text!r} does not fit; it should be a number of pixels, such as 384, or 224x384.")
-    return int(sides[0]), int(sides[-1])
+    return sides
 
 
 def from_one(what: str, number: int, count: int) -> int:

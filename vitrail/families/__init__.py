@@ -10,7 +10,7 @@ from vitrail.lazy import loader
 if TYPE_CHECKING:
     from vitrail.families.catalogue import Cost, models, presets
     from vitrail.families.costs import cost, count_parameters
-    from vitrail.families.model import Adapted, Model, build, configure, families, family_of
+    from vitrail.families.model import Adapted, Model, build, check_memory, configure, families, family_of, known_as
     from vitrail.families.vit.config import ViTConfig
     from vitrail.families.vit.model import ViT
 
@@ -21,11 +21,13 @@ __all__ = [
     "ViT",
     "ViTConfig",
     "build",
+    "check_memory",
     "configure",
     "cost",
     "count_parameters",
     "families",
     "family_of",
+    "known_as",
     "models",
     "presets",
 ]
@@ -33,7 +35,16 @@ __all__ = [
 _HOMES = {
     "vitrail.families.catalogue": ("Cost", "models", "presets"),
     "vitrail.families.costs": ("cost", "count_parameters"),
-    "vitrail.families.model": ("Adapted", "Model", "build", "configure", "families", "family_of"),
+    "vitrail.families.model": (
+        "Adapted",
+        "Model",
+        "build",
+        "check_memory",
+        "configure",
+        "families",
+        "family_of",
+        "known_as",
+    ),
     "vitrail.families.vit.config": ("ViTConfig",),
     "vitrail.families.vit.model": ("ViT",),
 }

@@ -25,6 +25,10 @@ class Shape(Config):
         """What such a model costs, by a formula; None where there is none, and the model itself has to be counted."""
         return None
 
+    def parameters(self) -> int:
+        """How many numbers such a model learns, at least."""
+        return 0
+
 
 presets: Registry[tuple[type[Shape], dict[str, Any]]] = Registry("model", homes=("vitrail.families.vit.presets",))
 

@@ -11,7 +11,8 @@ from vitrail.config import Config
 from vitrail.core import Block
 from vitrail.data.normalise import Normalise
 from vitrail.errors import InputError, unknown
-from vitrail.families.catalogue import presets
+from vitrail.families.catalogue import Shape, presets
+from vitrail.machine import available_memory
 from vitrail.registry import Registry
 
 State: TypeAlias = dict[str, Tensor]
@@ -83,11 +84,16 @@ class Adapted:
 families: Registry[type[Model]] = Registry("family", homes=("vitrail.families.vit.model",))
 
 
-def configure(name: str, **fields: Any) -> Config:
-    """The configuration of a preset (``vit-b/16``) or of a family (``vit``) with some fields given."""
+def known_as(name: str) -> tuple[type[Config], dict[str, Any]]:
+    """The configuration that a preset or a family has, and the fields that it gives."""
     if str(name).lower() not in {*presets, *families}:
         raise unknown("model", name, [*presets, *families])
-    kind, preset = presets[name.lower()] if name.lower() in presets else (families[name.lower()].Config, {})
+    return presets[name.lower()] if name.lower() in presets else (families[name.lower()].Config, {})
+
+
+def configure(name: str, **fields: Any) -> Config:
+    """The configuration of a preset (``vit-b/16``) or of a family (``vit``) with some fields given."""
+    kind, preset = known_as(name)
     if isinstance(fields.get("width"), int) and "hidden" in preset:  # which keeps its proportion to the width
         preset = {**preset, "hidden": preset["hidden"] * fields["width"] // preset["width"]}
     return kind(**{**preset, **fields})
@@ -96,7 +102,18 @@ def configure(name: str, **fields: Any) -> Config:
 def build(name: str, **fields: Any) -> Model:
     """A model with fresh weights: ``build("vit-b/16", classes=10)``, ``build("vit", image=28, patch=4, ...)``."""
     config = configure(name, **fields)
+    check_memory(config)
     return families[family_of(config)](config)
+
+
+def check_memory(config: Any, bytes_each: int = 4) -> None:
+    """Refuse a model that this machine has no memory for, with so many bytes for each of its numbers."""
+    needed, there = bytes_each * config.parameters() if isinstance(config, Shape) else 0, available_memory()
+    if there is not None and needed > there:
+        raise InputError(
+            f"a model of {config.parameters():,} parameters takes {needed / 2**30:,.1f} GB, and "
+            f"{there / 2**30:,.1f} are free here; choose a smaller one."
+        )
 
 
 def family_of(config: Any) -> str:

@@ -11,11 +11,13 @@ from torch import Tensor, nn
 from vitrail.data import Aside, Batch, Examples
 from vitrail.distributed import ALONE, World
 from vitrail.errors import InputError
-from vitrail.families import Model, families, family_of
+from vitrail.families import Model, check_memory, families, family_of
 from vitrail.progress import Progress, silent
 from vitrail.registry import Registry
 from vitrail.tasks.sections import Card, Section, Table
 from vitrail.weights import Weights
+
+LEARNED = 16  # bytes for each number that is learned: itself, its gradient, and what AdamW keeps of it
 
 
 @dataclass(frozen=True)
@@ -132,6 +134,7 @@ class Task(ABC):
 
     def model(self) -> Model:
         """The model as it is before the first step."""
+        check_memory(self.config, LEARNED)
         if self.weights is not None:
             return self.weights.model().float()
         return families[family_of(self.config)](self.config)

@@ -75,7 +75,7 @@ def read_tensors(path: Path) -> dict[str, Lazy]:
 
 def _read(path: Path) -> dict[str, Lazy]:
     start = _start(path)
-    if zipfile.is_zipfile(path):
+    if _zipped(path):
         with _archive(path) as archive:
             arrays = any(name.endswith(".npy") for name in archive.namelist())
             return _npz(path, archive) if arrays else _pickled(path, archive)
@@ -176,6 +176,13 @@ def _stored(path: Path, offset: int, shape: tuple[int, ...], kind: str) -> Tenso
     return tensor
 
 
+def _zipped(path: Path) -> bool:
+    try:
+        return zipfile.is_zipfile(path)
+    except zipfile.BadZipFile as error:
+        raise InputError(f"{str(path)!r} is a damaged archive ({_first(error)}); {AGAIN}.") from None
+
+
 def _archive(path: Path) -> zipfile.ZipFile:
     try:
         archive = zipfile.ZipFile(path)
@@ -196,7 +203,7 @@ def _npz(path: Path, archive: zipfile.ZipFile) -> dict[str, Lazy]:
         try:
             with archive.open(entry) as file:
                 shape, dtype, header = _array_header(file)
-        except (ValueError, EOFError, OSError, zipfile.BadZipFile, RuntimeError, NotImplementedError) as error:
+        except Exception as error:  # noqa: BLE001  # a damaged archive may fail in any way, and so may its headers
             raise InputError(f"{str(path)!r}: {name!r} is damaged ({_first(error)}); {AGAIN}.") from None
         if dtype.hasobject:
             raise InputError(
@@ -223,7 +230,7 @@ def _array(path: Path, entry: str) -> Tensor:
     try:
         with zipfile.ZipFile(path) as archive, archive.open(entry) as file:
             array = np.lib.format.read_array(file, allow_pickle=False, max_header_size=HEADER)
-    except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
+    except Exception as error:  # noqa: BLE001
         raise InputError(f"{str(path)!r}: {entry!r} is damaged ({_first(error)}); {AGAIN}.") from None
     if array.dtype == np.dtype("V2"):  # which is how numpy writes bfloat16
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)

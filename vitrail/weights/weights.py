@@ -29,6 +29,14 @@ class Weights:
     notes: list[str] = field(default_factory=list)  # what was not taken as it was
     assumed: str = ""  # how pictures are normalised, where nothing says
 
+    def __post_init__(self) -> None:
+        classes = getattr(self.config, "classes", 0)
+        if self.labels is not None and classes and len(self.labels) > classes:
+            raise InputError(
+                f"{self.path!r} has names of {len(self.labels)} classes, and a head for {classes}; take the names from "
+                f"where the weights come from."
+            )
+
     @property
     def remarks(self) -> list[str]:
         """All that someone should know who gives it pictures."""

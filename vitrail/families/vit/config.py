@@ -2,18 +2,20 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, NonNegativeInt, PositiveFloat, PositiveInt, ValidationInfo, model_validator
+from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt, ValidationInfo, model_validator
 
-from vitrail.config import Component, Rate
+from vitrail.config import Component, Rate, parse_sides
 from vitrail.errors import InputError
 from vitrail.families.catalogue import Cost, Shape
 from vitrail.families.vit.cost import vit_cost
 
 
 def _size(value: Any) -> Any:
+    if isinstance(value, str):
+        value = parse_sides(value) or value
     sides = tuple(value) if isinstance(value, list | tuple) else (value, value)
     if len(sides) != 2 or any(type(side) is not int or side < 1 for side in sides):  # noqa: PLR2004
-        raise InputError(f"image={value!r} does not fit; it should be a number of pixels, or two: (down, across).")
+        raise InputError(f"image={value!r} does not fit; it should be a number of pixels, or two: 224x384.")
     return value if isinstance(value, int) else sides
 
 
@@ -35,6 +37,8 @@ def _by_layer(value: Any, info: ValidationInfo) -> Any:
 
 ByLayer = Annotated[int | tuple[int, ...], BeforeValidator(_by_layer)]  # one for all layers, or one for each
 
+Depth = Annotated[int, Field(ge=1, le=10_000)]  # ten times the deepest Transformer that was ever trained
+
 PREFIX = {"class": 1, "mean": 0, "distilled": 2}  # tokens with a position before the patches, of each pooling
 
 
@@ -42,7 +46,7 @@ class ViTConfig(Shape):
     """The shape of a ViT: the paper's numbers by their names."""
 
     width: PositiveInt
-    depth: PositiveInt
+    depth: Depth
     heads: ByLayer  # 0 in a layer: it has no attention
     hidden: ByLayer  # of the feed-forward, 4 * width unless given; 0 in a layer: it has none
     image: Size = 224  # pixels, or (down, across); any other size at call time
@@ -114,6 +118,10 @@ class ViTConfig(Shape):
 
     def cost(self) -> Cost | None:
         return vit_cost(self)
+
+    def parameters(self) -> int:
+        cost = self.cost() or self.model_copy(update={"stem": "patch"}).cost()
+        return 0 if cost is None else cost.parameters
 
     @property
     def layers(self) -> tuple[tuple[int, int], ...]:

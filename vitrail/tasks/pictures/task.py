@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from vitrail.config import checked
 from vitrail.data import (
     Aside,
     Batch,
@@ -27,7 +28,7 @@ from vitrail.data import (
     survey,
 )
 from vitrail.errors import InputError
-from vitrail.families import Model, ViT, configure
+from vitrail.families import Model, ViT, configure, known_as
 from vitrail.progress import Progress, silent
 from vitrail.recipe import Start
 from vitrail.tasks.pictures import shown
@@ -57,6 +58,7 @@ class PictureTask(Task):
     @classmethod
     def prepare(cls, recipe: PictureRecipe, progress: Progress = silent) -> "PictureTask":
         """Find the pictures, choose what the recipe leaves out, then decode them at the model's size."""
+        recipe = _checked(recipe)
         data, weights = recipe.data, _weights(recipe)
         path = Path(data.path) if data.path is not None else None
         if data.source != "pictures":
@@ -233,7 +235,10 @@ def _own(trained: Trained, progress: Progress) -> tuple[Pictures, str, list[Asid
     if trained.record.get("left for later") and path is not None and not (path.is_dir() and idx_parts(path)):
         return _later(path, weights, progress)
     if files:
-        if not isinstance(files, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in files):  # noqa: PLR2004
+        if not isinstance(files, list) or not all(
+            isinstance(pair, list) and len(pair) == 2 and all(isinstance(one, str) for one in pair)  # noqa: PLR2004
+            for pair in files
+        ):
             raise InputError(f"the list of pictures in {str(trained.folder / 'data.json')!r} is damaged.")
         pictures, bad = read_items(files, names, config.size, config.channels, progress)
         if len(bad) > data.bad * len(files):
@@ -286,6 +291,15 @@ def _given(data: str, weights: Weights, progress: Progress) -> tuple[Pictures, s
     others = len(pictures) - len(known)
     aside = [Aside(f"{others} pictures", "of classes that the model does not know")] if others else []
     return known.fitted(config.size, config.channels), part if part != "train" else "all", aside
+
+
+def _checked(recipe: PictureRecipe) -> PictureRecipe:
+    """With the fields of its model as the model will have them, before anything is chosen by them."""
+    fields = dict(recipe.model)
+    name = fields.pop("name", "vit")
+    kind, _ = known_as(name)
+    given = {"name": name} if "name" in recipe.model else {}
+    return recipe.model_copy(update={"model": {**given, **checked(kind, fields, "model")}})
 
 
 def _weights(recipe: PictureRecipe) -> Weights | None:
