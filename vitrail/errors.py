@@ -13,7 +13,7 @@ class InputError(ValueError):
 
 def unknown(noun: str, name: object, known: "Iterable[str]") -> InputError:
     """The error for a name that is not among the known ones."""
-    names = sorted(known)
+    names = sorted(set(known))
     close = get_close_matches(str(name).lower(), names, n=1, cutoff=0.5)
     way_out = f"did you mean {close[0]!r}?" if close else f"choose one of {', '.join(names)}."
     return InputError(f"{noun} {name!r} is not known; {way_out}")

@@ -128,7 +128,13 @@ def test_embed_writes_what_the_head_is_given(tmp_path, pictures, digits):
     stdout, said = vitrail("embed", digits, pictures, "--out", tmp_path / "f.npz", "--json", status=1)
     (pictures / "ant" / "broken.jpg").unlink()
     assert "broken.jpg" in said
-    assert json.loads(stdout) == {"out": str(tmp_path / "f.npz"), "pictures": 48, "width": 64, "set aside": 1}
+    assert json.loads(stdout) == {
+        "out": str(tmp_path / "f.npz"),
+        "pictures": 48,
+        "width": 64,
+        "set aside": 1,
+        "unread": [f"{pictures / 'ant' / 'broken.jpg'}: not a picture of a kind that is read here"],
+    }
     with np.load(tmp_path / "f.npz") as made:
         assert made["features"].shape == (48, 64)
         assert sorted(set(made["folders"])) == ["ant", "bee", "cat"]

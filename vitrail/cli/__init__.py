@@ -3,6 +3,7 @@
 No module here imports torch before its verb runs, so that help is quick.
 """
 
+import logging
 import os
 import signal
 import sys
@@ -60,7 +61,9 @@ def top(
 
 def main() -> None:
     """Exit status: 0 done, 1 failed with a message, 2 wrong usage."""
-    warnings.filterwarnings("ignore", module=r"PIL\.")  # what is wrong with a picture is said in our own words
+    # What is wrong with a picture is said in our own words.
+    warnings.filterwarnings("ignore", module=r"PIL\.")
+    logging.getLogger("PIL").setLevel(logging.CRITICAL)
     try:
         app()
     except InputError as error:

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from vitrail.errors import InputError
+from vitrail.progress import NAMED
 
 WIDE = 10_000  # columns of what goes into a file or a pipe, where there is no screen to fit: a line is a line
 
@@ -45,6 +46,25 @@ def tell(result: str) -> None:
 def printable(text: str) -> str:
     """A text in which what is no character, as in some file names, is written as an escape."""
     return text.encode("utf-8", "backslashreplace").decode()
+
+
+class Unread:
+    """Pictures that could not be read: the first are named as they come, all are counted at the end."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def add(self, name: str, why: str) -> None:
+        self.lines.append(printable(f"{name}: {why}"))
+        if len(self.lines) <= NAMED:
+            say(self.lines[-1])
+
+    def finish(self) -> None:
+        """Exit status 1, if there were any."""
+        if self.lines:
+            more = f", {len(self.lines) - NAMED:,} more than are named here; --json names them all"
+            say(f"vitrail: {len(self.lines):,} of the pictures could not be read{more * (len(self.lines) > NAMED)}.")
+            raise typer.Exit(1)
 
 
 def print_json(value: Any) -> None:

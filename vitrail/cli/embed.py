@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from vitrail.cli.console import Force, Json, Normalisation, messages, print_json, say, tell
+from vitrail.cli.console import Force, Json, Normalisation, Unread, messages, print_json, say, tell
 
 
 def embed(
@@ -36,11 +36,10 @@ def embed(
         predictor = Predictor.of(Run(run).weights(normalise=normalise), head=False)
     for note in predictor.notes:
         say(f"note: {note}")
-    rows, files, bad = [], [], 0
+    rows, files, unread = [], [], Unread()
     for one, vector in predictor.features(inputs_of(inputs)):
         if isinstance(vector, str):
-            bad += 1
-            say(f"{one.name}: {vector}")
+            unread.add(one.name, vector)
         else:
             rows.append(vector.numpy())
             files.append(one.name)
@@ -51,9 +50,15 @@ def embed(
         folders = [Path(name).resolve().parent.name for name in files]
         np.savez(file, features=np.stack(rows), files=np.array(files), folders=np.array(folders))
     if as_json:
-        print_json({"out": str(out), "pictures": len(rows), "width": len(rows[0]), "set aside": bad})
+        print_json(
+            {
+                "out": str(out),
+                "pictures": len(rows),
+                "width": len(rows[0]),
+                "set aside": len(unread.lines),
+                "unread": unread.lines,
+            }
+        )
     else:
         tell(f"{len(rows):,} pictures as vectors of {len(rows[0]):,} numbers in {out}")
-    if bad:
-        say(f"vitrail: {bad} of the pictures could not be read.")
-        raise typer.Exit(1)
+    unread.finish()

@@ -7,6 +7,7 @@ import typer
 
 from vitrail.cli.console import Json, Normalisation, messages, print_json, results, say, table, tell
 from vitrail.cli.progress import counted
+from vitrail.progress import first_of
 
 
 def evaluate(
@@ -34,8 +35,8 @@ def evaluate(
     for note in weights.remarks:
         say(f"note: {note}")
     examples = opened.evaluation_set(data, counted, weights=weights)
-    for one in examples.aside:
-        say(f"set aside: {one.what}: {one.why}")
+    for line in first_of([f"set aside: {one.what}: {one.why}" for one in examples.aside]):
+        say(line)
     if examples.seen:
         say(f"warning: {examples.seen:,} of the {len(examples):,} were also trained on: the numbers are too good.")
     with messages().status(f"Measuring on {len(examples):,} examples ..."):

@@ -10,6 +10,7 @@ from vitrail.cli.console import (
     Force,
     Json,
     Normalisation,
+    Unread,
     from_one,
     messages,
     parse_size,
@@ -98,12 +99,12 @@ def explain(
     if (layer or head) and method and not set(method) & {"attention", "gradcam"}:
         say(f"note: --layer and --head are of attention and gradcam; {', '.join(method)} goes through all of them.")
     written: dict[str, dict[str, Any]] = {}
-    unread: list[str] = []
+    unread = Unread()
     index = None
     for one, pixels in predictor.decoded(pictures):
         if isinstance(pixels, str):
-            unread.append(printable(f"{one.name}: {pixels}"))
-            print_json({"file": one.name, "error": pixels}) if as_json else say(f"{one.name}: {pixels}")
+            unread.add(one.name, pixels)
+            print_json({"file": one.name, "error": pixels}) if as_json else None
             continue
         name = _free(Path(one.name).stem if one.name != "-" else "picture", written)
         explanation = explain_picture(
@@ -120,13 +121,11 @@ def explain(
             written[name] = write_explanation(
                 output, name, pixels, explanation, labels=predictor.labels, model=predictor.model, title=title
             )
-            index = write_index(output, written, unread) if len(pictures) > 1 else None  # whole at any moment
+            index = write_index(output, written, unread.lines) if len(pictures) > 1 else None  # whole at any moment
         _say(one.name, written[name], out / f"{name}.html", as_json=as_json)
     if index is not None:
-        say(f"all of them: {write_index(output, written, unread)}")
-    if unread:
-        say(f"vitrail: {len(unread)} of the pictures could not be read.")
-        raise typer.Exit(1)
+        say(f"all of them: {write_index(output, written, unread.lines)}")
+    unread.finish()
 
 
 def _say(file: str, facts: dict[str, Any], page: Path, *, as_json: bool) -> None:

@@ -7,6 +7,7 @@ import typer
 
 from vitrail.cli.console import Force, Json, Normalisation, messages, print_json, say, tell
 from vitrail.cli.progress import counted
+from vitrail.progress import first_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -94,8 +95,8 @@ def _pictures(
         raise
     if not isinstance(examples, TestPictures):
         raise InputError(f"{run.name!r} takes no pictures.")
-    for one in examples.aside:
-        say(f"set aside: {one.what}: {one.why}")
+    for line in first_of([f"set aside: {one.what}: {one.why}" for one in examples.aside]):
+        say(line)
     some = examples.pictures[spread(len(examples), count)]
     images = predictor.normalise(unit(some.images))
     return images, some.labels if predictor.model.config.classes else None, ""

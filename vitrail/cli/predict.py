@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from vitrail.cli.console import Json, Normalisation, messages, print_json, say, tell
+from vitrail.cli.console import Json, Normalisation, Unread, messages, print_json, say, tell
 
 
 def predict(
@@ -25,19 +25,16 @@ def predict(
 
         keep_memory()
         predictor = Predictor.of(Run(run).weights(normalise=normalise))
-    bad = 0
+    unread = Unread()
     for note in predictor.notes:
         say(f"note: {note}")
     for answer in predictor.answers(inputs_of(inputs), top):
-        bad += bool(answer.error)
+        if answer.error:
+            unread.add(answer.name, answer.error)
         if as_json:
             answers = [{"label": label, "probability": probability} for label, probability in answer.labels]
             print_json({"file": answer.name, **({"error": answer.error} if answer.error else {"answers": answers})})
-        elif answer.error:
-            say(f"{answer.name}: {answer.error}")
-        else:
+        elif not answer.error:
             listed = "  ".join(f"{label} {probability:.1%}" for label, probability in answer.labels)
             tell(f"{answer.name}  {listed}")
-    if bad:
-        say(f"vitrail: {bad} of the pictures could not be read.")
-        raise typer.Exit(1)
+    unread.finish()

@@ -18,7 +18,7 @@ from vitrail.data.listing import Item, Listing
 from vitrail.data.pictures import Pictures
 from vitrail.errors import InputError
 from vitrail.files import reserve, scratch
-from vitrail.progress import Progress
+from vitrail.progress import Progress, first_of
 
 T = TypeVar("T")
 MEMORY = 2.0  # gigabytes
@@ -230,8 +230,8 @@ def _enough(good: int, bad: list[Aside], limit: float, listing: Listing) -> None
 
 
 def listed(aside: Sequence[Aside]) -> str:
-    """What was set aside, a line each."""
-    return "\n".join(f"  {one.what}: {one.why}" for one in aside)
+    """What was set aside, a line each, of the first of it."""
+    return "\n".join(f"  {line}" for line in first_of([f"{one.what}: {one.why}" for one in aside]))
 
 
 def _each(what: str, read: Callable[[T], object], items: Sequence[T], progress: Progress) -> list[object]:
@@ -252,5 +252,11 @@ def _store(shape: tuple[int, ...], memory: float) -> np.ndarray[tuple[int, ...],
     if np.prod(shape) <= memory * 2**30:
         return np.zeros(shape, np.uint8)
     with tempfile.TemporaryFile(dir=scratch()) as file:
-        reserve(file, int(np.prod(shape)))  # a full disk says so now, not by a signal later
+        try:
+            reserve(file, int(np.prod(shape)))  # a full disk says so now, not by a signal later
+        except OSError as error:
+            raise InputError(
+                f"{np.prod(shape) / 2**30:,.1f} GB of decoded pictures find no room in {str(scratch())!r}: "
+                f"{error.strerror}; make room, train elsewhere, or choose a smaller model.image."
+            ) from None
         return np.memmap(file, np.uint8, "w+", shape=shape)

@@ -3,15 +3,18 @@
 What the file holds decides, not its name. Formats that run a program to be read (such as EPS) are not opened.
 """
 
+import ctypes
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from io import BytesIO
 from pathlib import Path
 from threading import Lock
 
 import numpy as np
+import PIL
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
@@ -148,11 +151,23 @@ def _open(file: Path | bytes) -> Image.Image:
             raise Unreadable("empty")
         source = file
     image = Image.open(source, formats=FORMATS)
+    if image.format == "TIFF":
+        _quiet_libtiff()
     most = 2 * LIMIT if image.format == "JPEG" else LIMIT  # which is not unpacked whole
     if image.width * image.height > most:
         image.close()
         raise Unreadable(f"{image.width * image.height:,} pixels, more than {most:,}")
     return image
+
+
+@cache
+def _quiet_libtiff() -> None:
+    """What is wrong with a TIFF is said in our own words: the library that Pillow brings says it on the terminal."""
+    for file in (Path(PIL.__file__).parent.parent / "pillow.libs").glob("libtiff*"):
+        with suppress(OSError, AttributeError):
+            library = ctypes.CDLL(str(file))
+            library.TIFFSetErrorHandler(None)
+            library.TIFFSetWarningHandler(None)
 
 
 def _reason(error: OSError) -> str:

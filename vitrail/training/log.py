@@ -40,7 +40,10 @@ class Log:
         values = {
             name: value if isinstance(value, str) or math.isfinite(value) else None for name, value in line.items()
         }
-        print(json.dumps(values), file=self.file)
+        try:
+            print(json.dumps(values), file=self.file)
+        except OSError as error:  # a full disk
+            raise OSError(error.errno, error.strerror, str(self.path)) from None
         if self.board is not None:
             for name, value in values.items():
                 if name not in ("step", "part") and value is not None:
@@ -48,8 +51,11 @@ class Log:
 
     def sync(self) -> None:
         """Have all lines on disk."""
-        self.file.flush()
-        os.fsync(self.file.fileno())
+        try:
+            self.file.flush()
+            os.fsync(self.file.fileno())
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self.path)) from None
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

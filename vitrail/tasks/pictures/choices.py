@@ -102,7 +102,9 @@ def _tuning(recipe: PictureRecipe, facts: Facts, weights: Weights) -> list[Choic
 def _evaluate(epochs: int, facts: Facts) -> Choice:
     """So seldom that it takes a third of the training's time at most: a picture's test is a third of its training."""
     rounds = max(1, round(epochs / 40), round(facts.tests / facts.pictures))
-    return Choice("train.evaluate", rounds, f"{epochs} epochs, {facts.tests:,} pictures to test on")
+    return Choice(
+        "train.evaluate", rounds, f"{epochs} epoch{'s' * (epochs > 1)}, {facts.tests:,} pictures to measure on"
+    )
 
 
 def _flip(facts: Facts) -> str:

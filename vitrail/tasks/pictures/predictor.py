@@ -35,7 +35,11 @@ def inputs_of(names: Iterable[str]) -> Iterator[Input]:
         if name == "-":
             yield Input("-", sys.stdin.buffer.read())
         elif path.is_dir():
-            yield from (Input(str(file), file) for file in files_in(path))
+            number = 0
+            for number, file in enumerate(files_in(path), 1):  # noqa: B007
+                yield Input(str(file), file)
+            if not number:
+                raise InputError(f"{name!r} is an empty folder; give pictures, or a folder that holds some.")
         else:
             yield Input(name, path)
 

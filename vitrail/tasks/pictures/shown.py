@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from vitrail.data import Aside, Parts, Pictures
+from vitrail.progress import NAMED, first_of
 from vitrail.tasks.pictures.scores import Scores
 from vitrail.tasks.sections import Bin, Card, Confusion, Figure, Gallery, Reliability, Section, Table
 
-NAMED = 10  # classes, or files set aside, that are named one by one
 MISTAKES = 24
 SQUARES = 30  # classes beyond which the confusion matrix is a list of its largest cells
 PAIRS = 12
@@ -42,7 +42,7 @@ def plan(parts: Parts) -> list[tuple[str, str]]:
 
 
 def _some(items: Sequence[str]) -> list[tuple[str, str]]:
-    return [("", item) for item in items[:NAMED]] + [("", f"... and {len(items) - NAMED} more")] * (len(items) > NAMED)
+    return [("", item) for item in first_of(items)]
 
 
 def cards(scores: Scores) -> list[Card]:
