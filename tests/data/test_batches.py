@@ -134,3 +134,80 @@ def test_orders_of_neighbouring_seeds_have_nothing_in_common():
     orders = [next(next(updates)).inputs[:, 0, 0, 0].numpy() for updates in first]
     agreements = [np.mean(a == b) for number, a in enumerate(orders) for b in orders[:number]]
     assert np.mean(agreements) < 0.04
+
+
+def ramps(count, height, width):
+    """Pictures whose first channel is the place across, the second the place down, from 0 to 1, pixel by pixel."""
+    y, x = torch.meshgrid((torch.arange(height) + 0.5) / height, (torch.arange(width) + 0.5) / width, indexing="ij")
+    return torch.stack([x, y, torch.zeros(height, width)]).expand(count, -1, -1, -1).clone()
+
+
+def test_a_crop_is_a_box_of_the_picture_made_large_again():
+    """On a ramp a crop is a ramp: its slope says how wide the box was, its start where it lay."""
+    height, width, most = 48, 64, 0.6
+    images = ramps(64, height, width)
+    found, _ = augmenter(Augment(crop=most), (height, width), 3, 2)(images, torch.zeros(64, dtype=torch.int64))
+    assert found.shape == images.shape
+    areas = set()
+    for across, down, nothing in found:
+        inner = (slice(4, -4), slice(4, -4))  # the edge is repeated where the picture ends
+        steps = torch.stack([across[inner].diff(dim=1).flatten(), across[inner].diff(dim=1).flatten()])
+        torch.testing.assert_close(steps, steps.mean().expand_as(steps), atol=2e-5, rtol=0)
+        assert across[inner].diff(dim=0).abs().max() < 2e-5
+        assert down[inner].diff(dim=1).abs().max() < 2e-5
+        assert nothing.abs().max() == 0
+        wide, high = float(across[inner].diff(dim=1).mean()) * width, float(down[inner].diff(dim=0).mean()) * height
+        left, top = float(across[4, 4]) - wide * 4.5 / width, float(down[4, 4]) - high * 4.5 / height
+        slack = 2 / height  # boxes are of whole pixels
+        assert 1 - most - slack <= wide * high <= 1 + slack
+        assert 3 / 4 - 0.1 <= wide * width / (high * height) <= 4 / 3 + 0.1
+        assert left > -slack
+        assert top > -slack
+        assert left + wide < 1 + slack
+        assert top + high < 1 + slack
+        areas.add(round(wide * high, 2))
+    assert len(areas) > 10
+    assert min(areas) < 0.55
+
+
+def test_colours_change_as_far_as_they_are_asked_to():
+    """A shift, then a factor, then the distance to the largest of the three by a factor: each worked out by hand."""
+    count, most = 48, 0.3
+    images = 0.45 + 0.1 * torch.rand(count, 3, 6, 5)  # so far from black and white that nothing is cut off
+    labels = torch.zeros(count, dtype=torch.int64)
+    found, _ = augmenter(Augment(colour=most), (6, 5), 3, 2)(images, labels)
+    looked = 0
+    # What was drawn for each picture can be read off it: all pixels agree on one shift, one factor, one saturation.
+    for before, after in zip(images, found, strict=True):
+        top, new_top = before.max(0).values, after.max(0).values  # which saturation leaves alone
+        fit = torch.stack([top.flatten(), torch.ones(30)], 1)
+        factor, shift = torch.linalg.lstsq(fit, new_top.flatten()[:, None]).solution.flatten()
+        if new_top.max() < 0.999:
+            torch.testing.assert_close(fit @ torch.stack([factor, shift]), new_top.flatten(), atol=1e-4, rtol=0)
+            assert 1 - most - 1e-3 <= float(factor) <= 1 + most + 1e-3
+            assert abs(float(shift / factor)) <= most + 1e-3
+            spread = (before.max(0).values - before) * factor
+            ratio = (new_top - after)[spread > 0.02] / spread[spread > 0.02]
+            torch.testing.assert_close(ratio, ratio.mean().expand_as(ratio), atol=2e-3, rtol=0)
+            assert 1 - most - 5e-3 <= float(ratio.mean()) <= 1 + most + 5e-3
+            looked += 1
+    assert looked > 20
+
+
+def test_an_erased_box_is_black_and_the_rest_as_it_was():
+    count, height, width, often = 400, 20, 24, 0.7
+    images = 0.5 + 0.5 * torch.rand(count, 3, height, width)
+    found, _ = augmenter(Augment(erase=often), (height, width), 3, 2)(images, torch.zeros(count, dtype=torch.int64))
+    erased = 0
+    for before, after in zip(images, found, strict=True):
+        black = (after == 0).all(0)
+        assert torch.equal(after[:, ~black], before[:, ~black])
+        if not black.any():
+            continue
+        erased += 1
+        rows, columns = black.any(1).nonzero()[:, 0], black.any(0).nonzero()[:, 0]
+        assert black.sum() == len(rows) * len(columns)  # one box
+        assert rows[-1] - rows[0] + 1 == len(rows)
+        assert columns[-1] - columns[0] + 1 == len(columns)
+        assert 0.005 <= black.float().mean() <= 0.25 + 0.03  # of whole pixels
+    assert erased / count == pytest.approx(often, abs=0.08)

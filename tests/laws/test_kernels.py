@@ -1,5 +1,6 @@
 """Laws that every kernel keeps, under every mask."""
 
+import numpy as np
 import pytest
 import torch
 from drawing import masks, numbers, seeds
@@ -73,7 +74,8 @@ def test_a_pattern_can_be_had_in_part(name, mask, seed, heads, rows):
 def test_a_row_can_be_had_alone(name, mask, seed, rows):
     """kernel(q, k, v)[rows] == kernel(q[rows], k, v), the mask being that of those rows."""
     kernel = kernels[name]()
-    assert kernel.rowwise
+    if not kernel.rowwise:
+        pytest.skip("no row of it is ever asked for alone")
     q, k, v = (
         numbers(B, H, QUERIES, D, seed=seed),
         numbers(B, H, J, D, seed=seed + 1),
@@ -89,14 +91,51 @@ def test_the_scale_is_one_over_the_root_of_the_width(name):
     torch.testing.assert_close(kernels[name]()(q, k, v), kernels[name](scale=D**-0.5)(q, k, v))
 
 
-@given(seed=seeds)
-def test_softmax_is_the_formula(seed):
-    """softmax(Q K^T / sqrt(d_k)) V in NumPy's arithmetic."""
-    q, k, v = (numbers(B, H, J, D, seed=seed + s).numpy() for s in range(3))
-    scores = q @ k.swapaxes(-1, -2) / D**0.5
-    weights = torch.from_numpy(scores).exp().numpy()
-    expected = weights / weights.sum(-1, keepdims=True) @ v
-    actual = kernels["softmax"]()(*(torch.from_numpy(t) for t in (q, k, v)))
+def softmax(scores, seen):
+    """e^s over its sum, of what is seen; nothing where nothing is."""
+    powers = np.where(seen, np.exp(scores), 0.0)
+    total = powers.sum(-1, keepdims=True)
+    return np.divide(powers, total, out=np.zeros_like(powers), where=total > 0)
+
+
+def relu(scores, seen):
+    """max(0, s) over the number of keys seen (Wortsman et al. 2023, with L the length of what is seen)."""
+    count = np.broadcast_to(seen, scores.shape).sum(-1, keepdims=True)
+    return np.where(seen, np.maximum(scores, 0.0), 0.0) / np.maximum(count, 1)
+
+
+FORMULAS = {"softmax": softmax, "relu": relu}  # from scores and what is seen to weights, in NumPy
+
+
+def test_every_kernel_has_its_formula():
+    assert FORMULAS.keys() == kernels.keys()
+
+
+@every_kernel
+@given(mask=masks(B, H, QUERIES, J), seed=seeds, scale=st.sampled_from([None, 0.3]))
+def test_a_kernel_is_its_paper_s_formula(name, mask, seed, scale):
+    """In NumPy's arithmetic, a query at a time; what is seen is worked out here, from the fields of the mask."""
+    q, k, v = (numbers(B, H, n, D, seed=seed + s).numpy() for s, n in enumerate((QUERIES, J, J)))
+    expected = np.zeros((B, H, QUERIES, D))
+    for b in range(B):
+        for h in range(H):
+            for i in range(QUERIES):
+                place = J - QUERIES + i  # the queries are the last ones
+                scores = k[b, h] @ q[b, h, i] * (D**-0.5 if scale is None else scale)
+                seen = np.ones(J, bool)
+                if mask.causal:
+                    seen &= np.arange(J) <= place
+                if mask.window is not None:
+                    seen &= np.abs(np.arange(J) - place) <= mask.window
+                if mask.present is not None:
+                    seen &= mask.present[b].numpy()
+                if mask.bias is not None:
+                    added = mask.bias.expand(B, H, QUERIES, J)[b, h, i].numpy()
+                    seen &= ~np.isneginf(added)
+                    scores = scores + np.where(seen, added, 0.0)
+                expected[b, h, i] = FORMULAS[name](scores, seen) @ v[b, h]
+    options = {} if scale is None else {"scale": scale}
+    actual = kernels[name](**options)(*(torch.from_numpy(t) for t in (q, k, v)), mask)
     torch.testing.assert_close(actual, torch.from_numpy(expected))
 
 

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 
+import numpy as np
 import processes
 import pytest
 import torch
@@ -160,3 +161,43 @@ def test_more_processes_than_cores_are_said(tmp_path, invoke, monkeypatch):
     for count, said in ((9, True), (2, False)):
         _, _, err = invoke("train", "--out", tmp_path / "run", "--processes", count)
         assert ("note: 9 processes share 2 cores; they will not be faster than 2." in err) == said
+
+
+STATISTICS = """
+import torch
+from torch import nn
+from vitrail.distributed import world
+with world("cpu") as here:
+    model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
+    torch.manual_seed(0)
+    nn.init.normal_(model[0].weight)
+    wrapped = here.wrap(model)
+    for step in range(3):
+        seeded = torch.Generator().manual_seed(10 * step + here.rank)
+        wrapped(torch.randn(7 + here.rank, 4, generator=seeded)).sum().backward()
+        here.average(model.buffers())
+    if here.first:
+        torch.save({"state": model.state_dict()}, "found.pt")
+"""
+
+
+def test_statistics_of_two_processes_are_the_mean_of_theirs(tmp_path):
+    """Batch norm's running mean and variance, in NumPy: each moves on its own part, then both are averaged."""
+    (tmp_path / "moving.py").write_text(STATISTICS)
+    words = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "moving.py")
+    ran = subprocess.run(words, capture_output=True, text=True, timeout=120, cwd=tmp_path, check=False)
+    assert ran.returncode == 0, ran.stderr
+    state = torch.load(tmp_path / "found.pt")["state"]
+    weight, bias = state["0.weight"].double().numpy(), state["0.bias"].double().numpy()
+    mean, variance = np.zeros(3), np.ones(3)
+    for step in range(3):
+        moved = []
+        for rank in range(2):
+            inputs = (
+                torch.randn(7 + rank, 4, generator=torch.Generator().manual_seed(10 * step + rank)).double().numpy()
+            )
+            y = inputs @ weight.T + bias
+            moved.append((0.9 * mean + 0.1 * y.mean(0), 0.9 * variance + 0.1 * y.var(0, ddof=1)))
+        mean, variance = (np.mean(both, axis=0) for both in zip(*moved, strict=True))
+    np.testing.assert_allclose(state["1.running_mean"].numpy(), mean, atol=1e-5)
+    np.testing.assert_allclose(state["1.running_var"].numpy(), variance, atol=1e-5)

@@ -3,6 +3,7 @@
 import math
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -12,6 +13,7 @@ from vitrail.data import Batch
 from vitrail.errors import InputError
 from vitrail.tasks.pictures.examples import classify
 from vitrail.training import adamw, fit, warmup_cosine
+from vitrail.training.loop import Precision
 
 TINY = {"image": 8, "patch": 4, "channels": 1, "width": 12, "depth": 1, "heads": 3, "classes": 10}
 
@@ -113,3 +115,55 @@ def test_fit_goes_on_as_it_began():
             assert model.training
             model.eval()
         assert rates == pytest.approx([1e-3, 5e-4, 1e-3 / 3])
+
+
+def test_the_average_is_its_formula():
+    """A <- d A + (1 - d) W, d = min(decay, (1 + t) / (10 + t)), beginning with the first W; counts are copied."""
+    from vitrail.training.job import _average
+
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
+    averaged = _average(model, 0.6)
+    plain = {}
+    for step in range(12):
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.copy_(torch.randn_like(parameter))
+        model(torch.randn(5, 3))  # which moves the statistics
+        averaged.update_parameters(model)
+        decay = min(0.6, (1 + step) / (10 + step))
+        for name, value in model.state_dict().items():
+            now = value.double().numpy()
+            first = not step or not value.is_floating_point()
+            plain[name] = now if first else decay * plain[name] + (1 - decay) * now
+    for name, value in averaged.module.state_dict().items():
+        torch.testing.assert_close(value.double(), torch.from_numpy(np.asarray(plain[name])), atol=1e-6, rtol=1e-6)
+    assert int(averaged.module[1].num_batches_tracked) == 12
+
+
+def test_an_overflow_in_fp16_is_left_out_and_the_next_step_is_made():
+    """The scale is halved, neither weights nor moments move, and the update after it is that of exact gradients."""
+    torch.manual_seed(0)
+    model = nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    precision = Precision("fp16")
+    before, scale = model.weight.detach().clone(), precision.scaler.get_scale()
+    inputs = torch.randn(8, 4)
+
+    def batches(factor):
+        return [Batch(inputs * factor, None, 8)]
+
+    def loss(model, batch):
+        return (model(batch.inputs) ** 2).mean().float() * (1e6 if batch.inputs.abs().max() > 50 else 1.0)
+
+    steps = fit(model, loss, [batches(30.0), batches(1.0)], optimizer, lambda _: 1.0, clip=1e9, precision=precision)
+    next(steps)
+    assert torch.equal(model.weight, before)
+    assert precision.scaler.get_scale() == scale / 2
+    exact = nn.Linear(4, 3)
+    exact.load_state_dict(model.state_dict())
+    with torch.autocast("cpu", torch.float16):
+        loss(exact, batches(1.0)[0]).backward()
+    next(steps)
+    torch.testing.assert_close(model.weight, before - 0.1 * exact.weight.grad, atol=1e-4, rtol=1e-3)
+    assert not torch.equal(model.weight, before)

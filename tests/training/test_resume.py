@@ -267,3 +267,17 @@ def test_the_record_of_a_run_says_what_it_was(whole):
     assert about["versions"]["torch"].startswith("2.13.0")
     assert " train digits --out " in about["command"]
     assert about["recipe"]["augment"]["mixup"] == 0.5
+
+
+def test_half_precision_goes_on_as_it_would_have(tmp_path):
+    """The scale of the loss is a part of the state: it has grown or shrunk by then."""
+    words = ("--set", "train.precision=fp16", "--set", "train.checkpoint=0")
+    run(tmp_path / "whole", *words, epochs=3)
+    process = start(tmp_path / "run", *words, epochs=3)
+    begun(tmp_path / "run")
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 130
+    state = unpack(Run(tmp_path / "run").checkpoints.newest()[1])
+    assert state["scaler"]["scale"] > 0
+    run(tmp_path / "run", "--resume", *words, epochs=3)
+    same(tmp_path / "run", tmp_path / "whole")
