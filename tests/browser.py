@@ -30,3 +30,15 @@ def browser():
             yield running
         finally:
             running.close()
+
+
+# The words on a page that go over the end of a line.
+BROKEN_WORDS = """
+  [...document.querySelectorAll("td, th, h1, h2, p, span, b")].filter((one) => !one.children.length && one.firstChild)
+    .flatMap((one) => [...one.firstChild.textContent.matchAll(/[a-z]{3,14}/g)].filter((word) => {
+      const range = document.createRange();
+      range.setStart(one.firstChild, word.index);
+      range.setEnd(one.firstChild, word.index + word[0].length);
+      return range.getClientRects().length > 1;
+    }).map((word) => word[0]))
+"""

@@ -277,7 +277,7 @@ def test_an_empty_folder_gets_a_sentence(run, invoke, tmp_path):
     (tmp_path / "empty").mkdir()
     status, _, err = invoke("explain", run / "run", tmp_path / "empty", "--out", tmp_path / "o")
     assert status == 1
-    assert "no picture to explain" in err
+    assert "is an empty folder; give pictures" in err
     assert not (tmp_path / "o").exists()
 
 

@@ -5,6 +5,7 @@ import re
 
 import pytest
 import torch
+from browser import BROKEN_WORDS
 from copying import randomise
 
 import vitrail as vt
@@ -88,6 +89,14 @@ def test_what_it_shows_at_first_is_what_the_json_says(opened, written, kind):
     last = torch.tensor(facts["attention"][-1]).mean(0)
     prefix, across = len(facts["prefix"]), facts["grid"][1]
     with opened(folder / f"{kind}.html") as page:
+        truest = max(facts["methods"], key=lambda one: one["gap"])
+        most = max(truest["map"])
+        at = truest["map"].index(most)
+        place = f"strongest at patch {at // across + 1}, {at % across + 1}: "
+        assert settled(page).startswith(f"{truest['name']}: {place if most > 0 else 'nowhere more than '}")
+        assert page.locator(f"[data-method={truest['name']}]").get_attribute("aria-pressed") == "true"
+        assert "each on its own scale" in page.locator("#from").inner_text()
+        page.keyboard.press("c")
         said = settled(page)
         for one in facts["answers"]:
             assert one["label"] in page.locator("main").inner_text()
@@ -108,6 +117,7 @@ def test_pointing_at_a_patch_shows_where_it_looks(opened, written):
     folder, found = written
     trace, tokens = found["class"].trace, found["class"].tokens
     with opened(folder / "class.html") as page:
+        page.keyboard.press("c")
         before = settled(page)
         box = page.locator("#stage").bounding_box()
         page.mouse.move(box["x"] + box["width"] * 3.5 / 5, box["y"] + box["height"] * 1.5 / 3)
@@ -138,16 +148,35 @@ def test_every_key_changes_what_is_shown(opened, written):
         assert "the class token" in seen[-1]
         page.keyboard.press("s")
         settled(page)
-        assert not page.locator("#shared").is_checked()
+        assert page.locator("#shared").is_checked()
         page.keyboard.press("Space")
         page.wait_for_selector('body[data-layer="1"]', timeout=5000)
         page.keyboard.press("Space")
         assert page.locator("#play").inner_text() == "Play the layers"
 
 
+def test_the_heading_says_what_it_is(opened, written, tmp_path):
+    """The picture's name, the answer, and the true class where it is known; no word of it is broken on a phone."""
+    _, found = written
+    torch.manual_seed(0)
+    model = randomise(vt.build("vit", **SHAPE, registers=2)).eval()
+    pixels = torch.randint(0, 256, (3, 24, 40), dtype=torch.uint8)
+    label = LABELS[found["class"].label]
+    for truth, said in ((label, ", which it is"), ("some other class", ", and is some other class"), (None, "")):
+        write_explanation(
+            tmp_path, "p", pixels, found["class"], labels=LABELS, model=model, title="m", source="p q.png", truth=truth
+        )
+        with opened(tmp_path / "p.html", viewport={"width": 390, "height": 800}) as page:
+            heading = page.locator("h1").inner_text()
+            assert heading.startswith(f"p q.png: {label}, ")
+            assert heading.endswith(f"%{said}")
+            assert page.evaluate(BROKEN_WORDS) == []
+
+
 def test_by_touch(opened, written):
     folder, _ = written
     with opened(folder / "mean.html", viewport={"width": 390, "height": 800}, has_touch=True) as page:
+        page.locator("#tokens button").first.tap()
         assert "the mean of the patches" in settled(page)
         box = page.locator("#stage").bounding_box()
         page.touchscreen.tap(box["x"] + box["width"] / 10, box["y"] + box["height"] * 5 / 6)
@@ -256,3 +285,14 @@ def test_walk_through_a_large_layer(opened, tmp_path, width, scheme):
         assert told.startswith("A[1, 3]")
         assert told.endswith(f"{a[0, 2]:.3f}")
         assert page.evaluate("document.documentElement.scrollWidth") <= width
+        # On a scale up to the largest weight, which is bright, and not up to 1, on which all would be dark.
+        assert page.locator(".piece .key").last.inner_text().split()[-1] == f"{a.max():.3f}"
+        at = divmod(int(a.argmax()), a.shape[1])
+        page.keyboard.press("Home")
+        page.keyboard.press("End")
+        page.locator("#steps button", has_text=re.compile("^A$")).click()
+        last = "[...document.querySelectorAll('.piece .scroll canvas')].at(-1).getContext('2d')"
+        colour = page.evaluate(f"[...{last}.getImageData({at[1]}, {at[0]}, 1, 1).data]")
+        assert sum(colour[:3]) > 450
+        if width > 1000:
+            assert box["height"] >= 400

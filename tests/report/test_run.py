@@ -5,10 +5,11 @@ import re
 
 import pytest
 import torch
+from browser import BROKEN_WORDS
 from corpus import write_bad, write_classes
 from processes import vitrail
 
-from vitrail.report.charts import nice, thinned
+from vitrail.report.charts import nice, smoothed, thinned
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +45,8 @@ def test_it_opens_without_a_complaint(opened, run, width, scheme):
         assert page.evaluate(hidden) == [[0, 0], [0, 0]]  # of the plan and of the command: they are there to be read
         assert page.locator("svg[role=img]").count() == 5
         assert page.locator("svg polyline").count() == 4
+        assert page.evaluate(BROKEN_WORDS) == []
+        assert page.locator("circle.best").count() == 1
         text = page.locator("main").inner_text()
     for word in (
         "Confusion",
@@ -75,6 +78,16 @@ def test_ticks_are_round_and_hold_the_numbers(low, high):
     assert 2 <= len(ticks) <= 7
     steps = torch.tensor(ticks, dtype=torch.float64).diff()
     torch.testing.assert_close(steps, steps[:1].expand_as(steps))
+
+
+def test_a_smoothed_line_is_a_mean_of_neighbours():
+    points = [(float(x), float(x % 3)) for x in range(10)]
+    found = smoothed(points, 3)
+    assert [x for x, _ in found] == [x for x, _ in points]
+    for at, (_, y) in enumerate(found):
+        around = [points[n][1] for n in range(max(0, at - 1), min(10, at + 2))]
+        assert y == pytest.approx(sum(around) / len(around))
+    assert smoothed(points, 1) == points
 
 
 def test_long_lines_are_thinned_to_means():

@@ -119,7 +119,15 @@ def explain(
         )
         with messages().status("Drawing ..."):
             written[name] = write_explanation(
-                output, name, pixels, explanation, labels=predictor.labels, model=predictor.model, title=title
+                output,
+                name,
+                pixels,
+                explanation,
+                labels=predictor.labels,
+                model=predictor.model,
+                title=title,
+                source=printable(Path(one.name).name),
+                truth=_truth(one.name, predictor.labels),
             )
             index = write_index(output, written, unread.lines) if len(pictures) > 1 else None  # whole at any moment
         _say(one.name, written[name], out / f"{name}.html", as_json=as_json)
@@ -140,12 +148,16 @@ def _say(file: str, facts: dict[str, Any], page: Path, *, as_json: bool) -> None
     tell(f"{file}  {facts['label']['name']} {facts['label']['probability']:.1%}{gap}  {page}")
 
 
+def _truth(file: str, labels: tuple[str, ...]) -> str | None:
+    """The class of a picture, where its folder has the name of one."""
+    folder = Path(file).resolve().parent.name
+    return folder if folder in labels else None
+
+
 def _apart(inputs: "list[Input]", out: Path) -> "list[Input]":
     """Pictures to explain, none of which is where the pages go: they might be written over."""
     from vitrail.errors import InputError
 
-    if not inputs:
-        raise InputError("there is no picture to explain; the folder is empty.")
     inside = [one.name for one in inputs if one.name != "-" and Path(one.name).parent.resolve() == out.resolve()]
     if inside:
         raise InputError(f"{inside[0]!r} is in {str(out)!r}, where the pages would go; choose another --out.")

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from math import ceil, floor, log10
 
 from markupsafe import Markup
@@ -22,6 +23,7 @@ class Line:
     points: Sequence[tuple[float, float]]
     colour: str
     dash: str = ""  # strokes and gaps, for whoever does not see the colours
+    mark: tuple[float, float] | None = None  # a point of it that stands out, such as the best
 
 
 def line_chart(
@@ -42,9 +44,21 @@ def line_chart(
             parts.append(f'<circle cx="{frame.x(x):.1f}" cy="{frame.y(y):.1f}" r="4" fill="var(--{line.colour})"/>')
         stroke = f'stroke="var(--{line.colour})" stroke-width="2" stroke-dasharray="{line.dash or "none"}"'
         parts.append(f'<polyline points="{path}" fill="none" {stroke}/>')
+        if line.mark is not None:
+            x, y = line.mark
+            title = f"<title>best: epoch {x:g}</title>"
+            at = f'cx="{frame.x(x):.1f}" cy="{frame.y(y):.1f}"'
+            parts.append(f'<circle {at} r="5" fill="none" {stroke} class="best">{title}</circle>')
     legend = "".join(_key(line) for line in drawn)
     names = " and ".join(line.name for line in drawn)
     return _svg(parts, f"{names} by {across}") + Markup(f'<p class="legend">{legend}</p>')  # noqa: S704
+
+
+def smoothed(points: Sequence[tuple[float, float]], width: int) -> list[tuple[float, float]]:
+    """Each value as the mean of so many around it, of as many as there are near an end."""
+    half, sums = width // 2, [0.0, *accumulate(y for _, y in points)]
+    ends = [(max(0, at - half), min(len(points), at + half + 1)) for at in range(len(points))]
+    return [(x, (sums[end] - sums[start]) / (end - start)) for (x, _), (start, end) in zip(points, ends, strict=True)]
 
 
 def _key(line: Line) -> str:

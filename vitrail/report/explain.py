@@ -48,9 +48,14 @@ def write_explanation(
     labels: Sequence[str],
     model: ViT,
     title: str,
+    source: str = "",
+    truth: str | None = None,
 ) -> dict[str, Any]:
-    """Write NAME.html, NAME.json and a PNG for each method and for all heads; the numbers."""
-    facts = numbers(name, explanation, labels, title)
+    """Write NAME.html, NAME.json and a PNG for each method and for all heads; the numbers.
+
+    The source is what the picture is called, and the truth its class, where that is known.
+    """
+    facts = {**numbers(name, explanation, labels, title), "source": source or name, "truth": truth}
     write_json(folder / f"{name}.json", facts)
     _write_page(folder / f"{name}.html", facts, pixels, explanation, model)
     for method, values in explanation.maps.items():

@@ -1,14 +1,17 @@
 """report.html: what a run did and what came of it, in one file that asks nothing of the network."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from vitrail.report.charts import Line, calibration_chart, confusion_chart, line_chart
+from vitrail.report.charts import Line, calibration_chart, confusion_chart, line_chart, smoothed
 from vitrail.report.page import write_page
 from vitrail.runs import Run
 from vitrail.tasks.sections import Confusion, Reliability, Section
 from vitrail.tasks.task import Task
 from vitrail.training import Result
+
+SMOOTH = 60  # parts of a training, each with one mean of its losses
 
 
 def write_report(run: Run, task: Task, result: Result) -> Path:
@@ -24,7 +27,10 @@ def write_report(run: Run, task: Task, result: Result) -> Path:
     def over_steps(name: str) -> list[tuple[float, float]]:
         return [(line["step"] / per_epoch, line[name]) for line in steps if line.get(name) is not None]
 
-    losses = [Line("training loss", over_steps("loss"), "first"), Line(f"{part} loss", over_epochs("loss"), "second")]
+    taken = over_steps("loss")
+    width = max(1, len(taken) // SMOOTH) | 1  # odd, so that it has a middle
+    name = f"training loss, mean of {width} steps" if width > 1 else "training loss"
+    losses = [Line(name, smoothed(taken, width), "first"), Line(f"{part} loss", over_epochs("loss"), "second")]
     headline = [Line(f"{part} {metric.name}", over_epochs(metric.name), "second")]
     charts = {"Loss": line_chart(losses, "epoch")}
     if metric.name != "loss":
@@ -32,6 +38,7 @@ def write_report(run: Run, task: Task, result: Result) -> Path:
         if headline[0].points:
             epoch, value = metric.best(headline[0].points)
             title += f", best after epoch {epoch:g}: {metric.show(value)}"
+            headline = [replace(headline[0], mark=(epoch, value))]
         charts[title] = line_chart(headline, "epoch", percent=metric.percent)
     sections = task.sections(result.measurement)
     return write_page(

@@ -1,6 +1,8 @@
 // All that the page shows follows from this one object; it is drawn anew when something of it changes.
 // patch is the one that is pointed at while a method is shown, or -1.
-const state = { view: "heads", layer: facts.layer - 1, head: (facts.head || 0) - 1, query: facts.answering.token, patch: -1, shared: true, playing: null };
+// It opens on the truest method; on a head, where one was asked for, or where nothing was measured.
+const truest = facts.methods.filter((one) => one.gap !== null).sort((one, other) => other.gap - one.gap)[0];
+const state = { view: facts.head || !truest ? "heads" : truest.name, layer: facts.layer - 1, head: (facts.head || 0) - 1, query: facts.answering.token, patch: -1, shared: false, playing: null };
 
 const greatest = (values) => values.reduce((a, b) => Math.max(a, b), 0);
 const percent = (value) => (100 * value).toFixed(100 * value < 10 ? 2 : 1) + "%";

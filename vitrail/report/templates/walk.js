@@ -24,7 +24,8 @@ const factor = (value) => (shown(value).startsWith("-") ? `(${shown(value)})` : 
 function written(text) {
   return text.split(/([A-Za-z])_(\w+)/).map((part, place, all) => (place % 3 === 2 ? make("sub", { textContent: part }) : part));
 }
-const colourOf = (step, value) => step.name === "A" ? facts.colours[Math.round(255 * Math.min(1, value))]
+// The weights on a scale up to the largest of them: of many tokens each gets little.
+const colourOf = (step, value) => step.name === "A" ? facts.colours[Math.round(255 * Math.min(1, Math.max(0, value) / step.limit))]
   : value === -Infinity ? [128, 128, 128] : facts.diverging[Math.round((255 * (value / step.limit + 1)) / 2)];
 const isSmall = (step) => step.shape[0] <= SMALL && step.shape[1] <= SMALL;
 
@@ -76,7 +77,7 @@ function numbers(step, result) {
 
 function colours(step, result, beside) {
   const [rows, columns] = step.shape, room = Math.min(innerWidth - 40, 1800) / Math.min(beside, innerWidth < 820 ? 1 : beside) - 70;
-  const large = Math.max(1, Math.min(24, Math.floor(Math.min(room / columns, Math.max(160, 0.36 * innerHeight) / rows))));
+  const large = Math.max(1, Math.min(48, Math.floor(Math.min(room / columns, Math.max(200, 0.5 * innerHeight) / rows))));
   const canvas = make("canvas", { width: columns, height: rows }), context = canvas.getContext("2d");
   Object.assign(canvas.style, { width: `${columns * large}px`, height: `${rows * large}px` });
   const clear = () => {
@@ -102,7 +103,7 @@ function show() {
   const piece = (one, result) => {
     const drawn = isSmall(one) ? numbers(one, result) : colours(one, result, made.length + 1);
     pieces[one.name] = drawn;
-    const limit = one.name === "A" ? ["0", "1"] : [`-${shown(one.limit)}`, shown(one.limit)];
+    const limit = one.name === "A" ? ["0", shown(one.limit)] : [`-${shown(one.limit)}`, shown(one.limit)];
     const bar = make("canvas", { width: 256, height: 1 }), context = bar.getContext("2d"), image = context.createImageData(256, 1);
     (one.name === "A" ? facts.colours : facts.diverging).forEach((colour, place) => image.data.set([...colour, 255], 4 * place));
     context.putImageData(image, 0, 0);
