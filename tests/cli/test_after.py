@@ -49,7 +49,8 @@ def test_evaluate_on_other_pictures(trained, tmp_path):
     assert ran.returncode == 0
     assert found["tested"] == 90
     assert found["accuracy"] == 1.0
-    assert "cut.jpg: cut short" in ran.stderr
+    assert {"what": str(tmp_path / "ant" / "cut.jpg"), "why": "cut short", "unreadable": True} in found["aside"]
+    assert len(found["aside"]) == found["set aside"] > len(ran.stderr.splitlines())
     assert "of class 'dog', which the model does not know" in ran.stderr
     assert found["part"] == "all"
 

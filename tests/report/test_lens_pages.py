@@ -162,7 +162,7 @@ def test_the_heading_says_what_it_is(opened, written, tmp_path):
     model = randomise(vt.build("vit", **SHAPE, registers=2)).eval()
     pixels = torch.randint(0, 256, (3, 24, 40), dtype=torch.uint8)
     label = LABELS[found["class"].label]
-    for truth, said in ((label, ", which it is"), ("some other class", ", and is some other class"), (None, "")):
+    for truth, said in ((label, ", rightly"), ("some other class", "; in truth some other class"), (None, "")):
         write_explanation(
             tmp_path, "p", pixels, found["class"], labels=LABELS, model=model, title="m", source="p q.png", truth=truth
         )

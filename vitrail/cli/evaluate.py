@@ -1,7 +1,7 @@
 """``vitrail evaluate``."""
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -43,7 +43,8 @@ def evaluate(
         measurement = examples.measure(model)
     if as_json:
         scores = measurement.values if measurement.scores is None else asdict(measurement.scores)
-        found = {"part": examples.part, "set aside": len(examples.aside), "trained on": examples.seen}
+        found: dict[str, Any] = {"part": examples.part, "set aside": len(examples.aside), "trained on": examples.seen}
+        found["aside"] = [asdict(one) for one in examples.aside]
         print_json({"run": run, "data": data, **found, **scores})
         return
     for section in opened.task.score_tables(measurement):
