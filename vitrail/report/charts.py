@@ -89,7 +89,8 @@ def calibration_chart(bins: Sequence[Bin], unit: str) -> Markup:
 
 def confusion_chart(confusion: Sequence[Sequence[int]], names: Sequence[str]) -> Markup:
     """A cell for each class (down) and answer (across), the darker the larger its fraction of the class."""
-    cell, label = max(18, min(44, 560 // len(names))), 8 + 7 * min(16, max(map(len, names)))
+    letters = min(16, max(map(len, names)))
+    cell, label = max(18, min(44, 560 // len(names))), 8 + 10 * letters  # room for the larger letters of a phone too
     side = label + cell * len(names)
     parts = []
     for down, row in enumerate(confusion):
