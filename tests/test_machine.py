@@ -47,6 +47,9 @@ def test_memory_is_what_the_container_leaves(tmp_path, monkeypatch):
     assert machine.available_memory() > free / 2
     (tmp_path / "memory.max").write_text("123000\n")
     assert machine.available_memory() == 122_000
+    (tmp_path / "memory.stat").write_text("anon 5\ninactive_file 300\nactive_file 20\n")  # which can be had again
+    assert machine.available_memory() == 122_320
+    (tmp_path / "memory.stat").unlink()
     (tmp_path / "memory.current").write_text("124000\n")
     assert machine.available_memory() == 0
     (tmp_path / "memory.max").unlink()

@@ -66,7 +66,7 @@ def test_a_pickle_that_asks_for_memory_by_a_number(tmp_path, write, name):
     assert "Traceback" not in ran.stderr
     assert ran.stderr.count("\n") == 1
     if write is archive:
-        assert f"asks for {name.removeprefix('builtins.')}, which no weights need" in ran.stderr
+        assert f"asks for {name.removeprefix('builtins.')}, which is more than weights are made of" in ran.stderr
 
 
 @pytest.mark.parametrize("write", [archive, legacy])
@@ -185,3 +185,36 @@ def test_real_checkpoints_are_opened(tmp_path):
         again = vt.load(path, heads=3)
         for name, tensor in model.state_dict().items():
             assert torch.equal(again.state_dict()[name], tensor), name
+
+
+@pytest.mark.parametrize("side", [224, 336, 518])
+def test_a_large_picture_of_any_shape_is_read(side):
+    """However the sides round."""
+    from corpus import encoded
+
+    from vitrail.data.decode import read_pixels
+
+    for width in (5000, 5382, 5392):
+        data = encoded(Image.new("L", (width, 4260 if width == 5000 else width * 3 // 4)), "PNG")
+        assert read_pixels(data, (side, side), 3).shape == (3, side, side)
+
+
+def test_a_checkpoint_may_hold_what_is_no_tensor(tmp_path):
+    """Bytes, complex numbers, types of 8 bits, and numbers larger than the file."""
+    model = vt.build("vit", image=16, patch=4, width=24, depth=2, heads=3, hidden=29, classes=3)
+    vt.save(model, tmp_path / "t.pt", format="timm")
+    beside = {"git": b"abc\xff", "z": 1 + 2j, "type": torch.float8_e4m3fn, "seed": 10**9}
+    for number, new in enumerate((True, False)):
+        path = tmp_path / f"{number}.pt"
+        torch.save({"model": torch.load(tmp_path / "t.pt"), **beside}, path, _use_new_zipfile_serialization=new)
+        assert torch.equal(vt.load(path, heads=3).state_dict()["norm.weight"], model.norm.weight)
+    torch.save({"model": torch.load(tmp_path / "t.pt")}, tmp_path / "4.pt", pickle_protocol=4)
+    with pytest.raises(vt.InputError, match="a pickle of a later protocol"):
+        vt.load(tmp_path / "4.pt")
+
+
+def test_a_model_without_memory_needs_none():
+    with torch.device("meta"):
+        assert vt.build("vit-l/16", width=16_384, hidden=65_536).config.width == 16_384
+    with pytest.raises(vt.InputError, match=r"a model of [\d,]+ parameters takes"):
+        vt.build("vit-l/16", width=16_384, hidden=65_536)

@@ -6,12 +6,13 @@ import pickle
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from io import BytesIO
 from math import prod
 from pathlib import Path
+from shutil import rmtree
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
@@ -26,6 +27,7 @@ from vitrail.files import scratch
 
 T = TypeVar("T")
 RANKS = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}  # as torchrun sets them, and of a process alone
+PREFIX = ".vitrail-shared-"  # of a folder with what processes share, which ends with a process's number
 LARGE = 2**20  # bytes of a tensor that processes share
 PATIENCE = timedelta(hours=12)  # while one of them decodes the data; one that ends is known at once, by the launcher
 
@@ -48,18 +50,20 @@ class World:
         """What ``make`` gives, made by one process of each machine, whose large tensors the others map into memory."""
         if self.size == 1:
             return make()
-        with TemporaryDirectory(prefix=".vitrail-", dir=scratch()) as folder:
+        patient = dist.new_group(backend="gloo", timeout=PATIENCE)
+        _clean()
+        with TemporaryDirectory(prefix=f"{PREFIX}{os.getpid()}-", dir=scratch()) as folder:
             mine: T | None = None
             parcel = None
             if not self.local:
                 mine = make()
                 parcel = _packed(mine, Path(folder))
             parcels: list[Any] = [None] * self.size
-            dist.all_gather_object(parcels, parcel)
+            dist.all_gather_object(parcels, parcel, group=patient)
             theirs = parcels[self.rank - self.local]
             if theirs is not None:  # also the maker's own, whose copy in memory is then free
                 mine = _Unpickler(BytesIO(theirs)).load()
-            dist.barrier()  # before the files lose their names
+            dist.barrier(group=patient)  # before the files lose their names
         return make() if mine is None else mine
 
     def wrap(self, model: nn.Module) -> nn.Module:
@@ -115,25 +119,52 @@ class _Pickler(pickle.Pickler):
 
     def __init__(self, file: BytesIO, folder: Path) -> None:
         super().__init__(file)
-        self.folder, self.count = folder, 0
+        self.folder = folder
+        self.written: dict[int, tuple[Tensor, Any]] = {}  # by id, of tensors that are kept alive by being here
 
     def persistent_id(self, thing: Any) -> tuple[str, tuple[int, ...], torch.dtype] | None:
         if not isinstance(thing, Tensor) or thing.numel() * thing.element_size() < LARGE:
             return None
-        self.count += 1
-        path = self.folder / str(self.count)
+        if id(thing) in self.written:  # two parts of one store
+            return self.written[id(thing)][1]
+        path = self.folder / str(len(self.written))
         with path.open("wb") as file:
             for rows in thing.detach().split(max(1, LARGE * len(thing) // (thing.numel() * thing.element_size()))):
                 file.write(rows.contiguous().view(-1).view(torch.uint8).numpy().data)
-        return str(path), tuple(thing.shape), thing.dtype
+        self.written[id(thing)] = (thing, (str(path), tuple(thing.shape), thing.dtype))
+        return self.written[id(thing)][1]
 
 
 class _Unpickler(pickle.Unpickler):
+    def __init__(self, file: BytesIO) -> None:
+        super().__init__(file)
+        self.mapped: dict[str, Tensor] = {}
+
     def persistent_load(self, place: Any) -> Tensor:
         path, shape, dtype = place
-        count = prod(shape) * dtype.itemsize
-        data = np.memmap(path, np.uint8, "c", shape=(count,))  # what is changed stays in this process
-        return torch.from_numpy(data).view(dtype).view(shape)
+        if path not in self.mapped:
+            data = np.memmap(path, np.uint8, "c", shape=(prod(shape) * dtype.itemsize,))  # changes stay in this process
+            self.mapped[path] = torch.from_numpy(data).view(dtype).view(shape)
+        return self.mapped[path]
+
+
+def _clean() -> None:
+    """Remove what a process left that was killed while it wrote for others."""
+    for folder in scratch().glob(f"{PREFIX}*-*"):
+        pid = folder.name.removeprefix(PREFIX).partition("-")[0]
+        with suppress(OSError):
+            if pid.isdecimal() and not _alive(int(pid)):
+                rmtree(folder)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def _packed(thing: Any, folder: Path) -> bytes | None:
@@ -159,7 +190,7 @@ def world(device: str = "auto") -> Iterator[World]:
         return
     if here.type == "cuda":
         torch.cuda.set_device(here)
-    dist.init_process_group("nccl" if here.type == "cuda" else "gloo", timeout=PATIENCE)
+    dist.init_process_group("nccl" if here.type == "cuda" else "gloo")
     try:
         yield World(rank, size, here, local)
     finally:

@@ -38,7 +38,7 @@ def whole(path: Path) -> Iterator[Path]:
         aside.replace(path)
         _sync_folder(path.parent)
     except OSError as error:
-        if error.filename in (None, str(aside)):  # as of a disk that is full, which does not say whose
+        if error.errno is not None and error.filename in (None, str(aside)):  # a full disk does not say whose it is
             raise OSError(error.errno, error.strerror, str(path)) from None
         raise
     finally:
@@ -55,20 +55,21 @@ def check_free(path: Path, *, force: bool = False, option: str = "--out") -> Non
 
 
 class Output:
-    """A folder that a command writes files to, ``output / name``: over its own of before, and over no others."""
+    """A folder that a command writes files to, ``output / name``: over names it gave before, and no others."""
 
     def __init__(self, folder: Path, *, force: bool = False) -> None:
         self.folder, self.force = make_folder(folder), force
-        self.list = folder / ".vitrail.json"  # of the files that were written here
-        table = read_json(self.list) if self.list.is_file() else None
-        self.own: list[str] = [name for name in table if isinstance(name, str)] if isinstance(table, list) else []
+        self.list = folder / ".vitrail-files"  # the names that were given here, a line each
+        text = self.list.read_text(encoding="utf-8", errors="replace") if self.list.is_file() else ""
+        self.own = set(text.splitlines())
 
     def __truediv__(self, name: str) -> Path:
         path = self.folder / name
         if name not in self.own:
             check_free(path, force=self.force)
-            self.own.append(name)
-            write_json(self.list, self.own)
+            self.own.add(name)
+            with self.list.open("a", encoding="utf-8", errors="replace") as file:
+                print(name, file=file)
         return path
 
 

@@ -36,15 +36,36 @@ def available_memory() -> int | None:
 
 
 def _container() -> list[int]:
-    """What control groups leave, of version 2 and of version 1."""
+    """What control groups leave, of version 2 and of version 1: of this process's own, and of those around it."""
     left = []
-    for limit, used in (
-        ("memory.max", "memory.current"),
-        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+    for root, limit, used in (
+        (CGROUP, "memory.max", "memory.current"),
+        (CGROUP / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
     ):
-        with suppress(OSError, ValueError):  # no such group, or no limit: "max"
-            left.append(int((CGROUP / limit).read_text()) - int((CGROUP / used).read_text()))
+        for group in _groups(root):
+            with suppress(OSError, ValueError):  # no such group, or no limit: "max"
+                most, taken = (int((group / name).read_text()) for name in (limit, used))
+                left.append(most - taken + _cached(group))
     return left
+
+
+def _groups(root: Path) -> list[Path]:
+    """A control group and all that it is in, up to the root."""
+    own = Path()
+    with suppress(OSError):
+        for line in Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines():
+            _, kinds, path = line.split(":", 2)
+            if kinds == "" or "memory" in kinds.split(","):
+                own = Path(path.lstrip("/"))
+    return [root / one for one in (own, *own.parents)]
+
+
+def _cached(group: Path) -> int:
+    """Bytes of files that are in memory, and leave it when it is needed."""
+    with suppress(OSError, ValueError):
+        lines = (line.split() for line in (group / "memory.stat").read_text().splitlines())
+        return sum(int(value) for name, value in lines if name in ("inactive_file", "active_file"))
+    return 0
 
 
 def cores() -> int:

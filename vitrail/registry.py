@@ -22,14 +22,19 @@ class Registry(Mapping[str, T], Generic[T]):
     @property
     def _things(self) -> dict[str, T]:
         while self._homes:
-            import_module(self._homes.pop(0))
+            home = self._homes.pop(0)  # first: it adds to this registry while it is imported
+            try:
+                import_module(home)
+            except BaseException:
+                self._homes.insert(0, home)
+                raise
         return self._held
 
     def add(self, name: str, *, replace: bool = False) -> Callable[[T], T]:
         """Decorator: hold a thing under this name, which has to be a new one, unless it is to be replaced."""
 
         def hold(thing: T) -> T:
-            if name in self._held and not replace:
+            if name in self._things and not replace:
                 raise InputError(
                     f"{self.noun} {name!r} is there already; choose another name, or say add({name!r}, replace=True)."
                 )

@@ -66,6 +66,27 @@ def test_pictures_that_were_trained_on_are_known_again(trained, tmp_path):
     assert "warning: 24 of the 35 were also trained on: the numbers are too good." in ran.stderr
 
 
+def test_a_folder_may_have_the_name_of_a_source(trained, tmp_path):
+    write_classes(tmp_path / "pictures", {"ant": 2, "bee": 3}, seed=5)
+    found = json.loads(vitrail("evaluate", trained / "run", "pictures", "--json", cwd=tmp_path).stdout)
+    assert (found["part"], found["tested"]) == ("all", 5)
+
+
+def test_a_table_of_validation_and_test_is_measured_on_its_test_part(trained, tmp_path):
+    write_classes(tmp_path, {"ant": 4, "bee": 4}, seed=6)
+    rows = [f"{f},{f.parent.name},{'val' if int(f.stem) < 3 else 'test'}" for f in sorted(tmp_path.rglob("*.png"))]
+    (tmp_path / "t.csv").write_text("path,label,split\n" + "\n".join(rows))
+    found = json.loads(vitrail("evaluate", trained / "run", tmp_path / "t.csv", "--json").stdout)
+    assert (found["part"], found["tested"]) == ("test", 2)
+
+
+def test_an_empty_folder_among_others_is_said_first(trained, tmp_path):
+    (tmp_path / "none").mkdir()
+    ran = vitrail("predict", trained / "run", trained / "all" / "ant" / "000.png", tmp_path / "none")
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert "is a folder with no file in it" in ran.stderr
+
+
 def test_digits_of_another_split_are_said(tmp_path):
     words = ("--set", "data.seed=7", "--epochs", "1")
     assert vitrail("train", "digits", "--out", tmp_path / "run", *words).returncode == 0

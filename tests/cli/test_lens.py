@@ -37,13 +37,13 @@ def test_explain_writes_a_page_pictures_and_numbers(run, invoke, tmp_path):
     names = {path.name for path in (tmp_path / "out").iterdir()}
     kinds = ("attention", "rollout", "relevance", "gradcam", "heads")
     expected = {f"{name}-{kind}.png" for name in ("000", "000-2") for kind in kinds}
-    assert names == expected | {"000.html", "000.json", "000-2.html", "000-2.json", "index.html", ".vitrail.json"}
+    assert names == expected | {"000.html", "000.json", "000-2.html", "000-2.json", "index.html", ".vitrail-files"}
     facts = json.loads((tmp_path / "out" / "000.json").read_text())
     assert sum(one["probability"] for one in facts["answers"]) == pytest.approx(1)
     written = facts["writes"]
     total = np.sum(written["heads"]) + np.sum(written["feed_forward"]) + written["embedding"] + written["biases"]
     assert total == pytest.approx(written["logit"], abs=1e-4)
-    for file in names - {".vitrail.json"}:
+    for file in names - {".vitrail-files"}:
         if file.endswith(".png"):
             with Image.open(tmp_path / "out" / file) as image:
                 assert image.width > 300
@@ -277,7 +277,7 @@ def test_an_empty_folder_gets_a_sentence(run, invoke, tmp_path):
     (tmp_path / "empty").mkdir()
     status, _, err = invoke("explain", run / "run", tmp_path / "empty", "--out", tmp_path / "o")
     assert status == 1
-    assert "is an empty folder; give pictures" in err
+    assert "is a folder with no file in it; give pictures" in err
     assert not (tmp_path / "o").exists()
 
 

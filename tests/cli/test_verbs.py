@@ -113,7 +113,7 @@ def test_an_empty_folder_is_said(place, tmp_path, verb):
     out = ("--out", tmp_path / "f.npz") if verb == "embed" else ()
     ran = vitrail(verb, place / "runs" / "all", tmp_path / "none", *out)
     assert ran.returncode == 1
-    assert "is an empty folder; give pictures" in ran.stderr
+    assert "is a folder with no file in it; give pictures" in ran.stderr
 
 
 def test_two_names_for_data_are_a_mistake(place, invoke, tmp_path):

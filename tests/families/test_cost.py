@@ -1,5 +1,8 @@
 """The formula of what a model costs, against PyTorch's own counter of multiply-adds."""
 
+import subprocess
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -74,6 +77,15 @@ def test_the_formulas_know_every_part_but_two_stems():
     assert set(kernels) == set(KERNELS)
     assert set(activations) == set(TAKES)
     assert set(stems) - {"patch", "patch-norm", *RESNETS} == {"conv", "early"}
+
+
+def test_a_preset_is_replaced_also_before_any_was_asked_for():
+    script = (
+        "from vitrail.families.catalogue import models, presets, Shape\n"
+        "presets.add('vit-b/16', replace=True)((Shape, {}))\n"
+        "assert len(models()) > 10 and presets['vit-b/16'][0] is Shape\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
 
 
 def test_a_name_is_not_taken_twice():

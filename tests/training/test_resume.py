@@ -222,6 +222,11 @@ def test_damaged_checkpoints_stop_a_run_that_goes_on(tmp_path, whole):
     assert ran.returncode == 1
     assert "no checkpoint is whole" in ran.stderr
     assert (out / "metrics.jsonl").read_bytes() == metrics
+    for path in (out / "checkpoints").glob("*.pt"):
+        path.unlink()
+    ran = vitrail("train", "--resume", "--out", out)
+    assert ran.returncode == 1
+    assert "no checkpoint is whole" in ran.stderr
     shutil.rmtree(out / "checkpoints")
     ran = vitrail("train", "--resume", "--out", out)
     assert ran.returncode == 1

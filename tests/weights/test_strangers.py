@@ -135,13 +135,16 @@ CASES = {
     "random bytes": (lambda: write("r.pt", b"\x07" + bytes(range(200))), "no file of weights"),
     "a pickle with code": (
         lambda: pickled({"cls_token": Harm("mark")}),
-        "which no weights need and which could do harm",
+        "a pickle of a later protocol",
     ),
     "a torch file with code": (
         lambda: saved({"cls_token": Harm("mark")}),
-        "which no weights need and which could do harm",
+        "which is more than weights are made of and could do harm",
     ),
-    "a pickle of a class": (lambda: pickled(vt.InputError("x")), "which no weights need and which could do harm"),
+    "a pickle of a class": (
+        lambda: pickled(vt.InputError("x")),
+        "a pickle of a later protocol",
+    ),
     "an npz with code": (
         lambda: npz_with(cls=np.array([Harm("mark")], dtype=object)),
         "pickled Python objects",

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from vitrail.tasks.pictures.predictor import Input
 
 TOKENS = 16_384  # of a picture that is explained, at most
+FEW = 20  # pictures up to which the index is written after each; then after so many
 LETTERS = 100  # bytes of the name of a file that is written, of the 255 that systems allow
 
 
@@ -126,10 +127,11 @@ def explain(
                 labels=predictor.labels,
                 model=predictor.model,
                 title=title,
-                source=printable(Path(one.name).name),
+                source=printable(Path(one.name).name) if one.name != "-" else name,
                 truth=_truth(one.name, predictor.labels),
             )
-            index = write_index(output, written, unread.lines) if len(pictures) > 1 else None  # whole at any moment
+            if len(pictures) > 1 and (len(written) <= FEW or len(written) % FEW == 0):  # there at any moment
+                index = write_index(output, written, unread.lines)
         _say(one.name, written[name], out / f"{name}.html", as_json=as_json)
     if index is not None:
         say(f"all of them: {write_index(output, written, unread.lines)}")
@@ -151,7 +153,7 @@ def _say(file: str, facts: dict[str, Any], page: Path, *, as_json: bool) -> None
 def _truth(file: str, labels: tuple[str, ...]) -> str | None:
     """The class of a picture, where its folder has the name of one."""
     folder = Path(file).resolve().parent.name
-    return folder if folder in labels else None
+    return folder if file != "-" and folder in labels else None
 
 
 def _apart(inputs: "list[Input]", out: Path) -> "list[Input]":

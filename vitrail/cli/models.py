@@ -20,9 +20,9 @@ def models(
     names = models(pattern)
     if not names:
         raise unknown("model", pattern, presets)
-    rows = [(name, shape(name).model_dump(mode="json"), price(name)) for name in names]
+    rows = [(name, shape(name).model_dump(mode="json"), price(name)) for name in names]  # name, fields, cost
     if as_json:
-        print_json([{"name": name, **config, **vars(price)} for name, config, price in rows])
+        print_json([{"name": name, **config, **vars(cost)} for name, config, cost in rows])
         return
     console = results()
     fields = ("image", "channels", "width", "depth", "heads") if console.width >= FULL else ("width", "depth")

@@ -85,7 +85,7 @@ def train(
         if resume and table is None and what is None:
             raise InputError(f"{str(folder)!r} holds no run to go on with; name what to train, or another --out.")
         recipe = read_recipe(what if table or what else "digits", assignments or (), begun=table, **chosen)
-        processes = processes or begun.get("processes", 1)
+        processes = processes or _count(begun.get("processes", 1), folder)
 
         from vitrail.distributed import launch, launched
         from vitrail.machine import cores
@@ -205,6 +205,14 @@ def _begun(folder: Path) -> dict[str, Any]:
 
     run = Run(folder)
     return run.begun if run.recipe is not None else {}
+
+
+def _count(processes: Any, folder: Path) -> int:
+    if type(processes) is not int or processes < 1:
+        raise InputError(
+            f"the run in {str(folder)!r} does not say how many processes it was begun with; give --processes."
+        )
+    return processes
 
 
 def _folder(out: Path | None, name: str, *, resume: bool) -> Path:

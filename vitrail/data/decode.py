@@ -90,7 +90,7 @@ def _reduced(image: Image.Image, size: Size) -> Image.Image:
     bands = [np.asarray(_plain(image.crop(box), top).reduce(factor)) for box in boxes]
     wide, high = image.width / factor, image.height / factor  # of which the last pixels may be a part
     scale = min(wide / sides[1], high / sides[0])
-    across, down = scale * sides[1], scale * sides[0]
+    across, down = min(wide, scale * sides[1]), min(high, scale * sides[0])  # which rounding may make larger
     middle = ((wide - across) / 2, (high - down) / 2, (wide + across) / 2, (high + down) / 2)
     small = Image.fromarray(np.concatenate(bands)).resize((sides[1], sides[0]), Image.Resampling.BICUBIC, middle)
     return small if turned is None else small.transpose(turned)

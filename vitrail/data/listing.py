@@ -72,10 +72,11 @@ def find(path: Path) -> Listing:
             f"{str(path)!r} holds no folder; put the pictures of each class in a folder with its name, or give a CSV "
             f"file of path and label."
         )
+    named = {folder.name.lower(): folder for folder in folders}
     parts: dict[Part, Path] = {}
-    for folder in folders:
-        if folder.name.lower() in PARTS and _folders(folder):
-            parts.setdefault(PARTS[folder.name.lower()], folder)
+    for name, part in PARTS.items():
+        if name in named and _folders(named[name]):
+            parts.setdefault(part, named[name])
     if "train" in parts and len(parts) > 1:
         return _parts(parts)
     if "train" in parts and {folder.name.lower() for folder in folders} <= PARTS.keys():
@@ -147,9 +148,9 @@ def _table(path: Path) -> Listing:
         items.append(Item(path.parent / row[at[0]], row[at[1]], where))
     if split is not None and len({item.part for item in items}) == 1:
         raise InputError(f"{str(path)!r} puts all pictures in one part; leave out the column {names[split]!r}.")
-    three = len({item.part for item in items}) == len(NAMES)
-    later = [item for item in items if item.part == "test"] if three else []
-    used = [item for item in items if not (three and item.part == "test")]
+    both = {"validation", "test"} <= {item.part for item in items}
+    later = [item for item in items if item.part == "test"] if both else []
+    used = [item for item in items if not (both and item.part == "test")]
     left = f"the test part of {path}" if later else ""
     return Listing(f"the table {path.name}", used, sorted({item.label for item in used}), later, left)
 

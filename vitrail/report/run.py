@@ -11,7 +11,7 @@ from vitrail.tasks.sections import Confusion, Reliability, Section
 from vitrail.tasks.task import Task
 from vitrail.training import Result
 
-SMOOTH = 60  # parts of a training, each with one mean of its losses
+SMOOTH = 60  # the loss is shown as a mean over one part of so many of the training
 
 
 def write_report(run: Run, task: Task, result: Result) -> Path:

@@ -39,10 +39,7 @@ def read_recipe(
         # made for training from scratch
         table = {section: value for section, value in table.items() if section not in ("model", "optim", "train")}
     if begun is not None:
-        table = {
-            name: {**section, **table.get(name, {})} if isinstance(section, dict) else table.get(name, section)
-            for name, section in begun.items()
-        }
+        table = {**begun, **{name: _laid(begun.get(name), value) for name, value in table.items()}}
     for section, changes in fields.items():
         if not isinstance(table.setdefault(section, {}), dict):
             raise InputError(
@@ -58,6 +55,11 @@ def read_recipe(
 def parse_recipe(table: Mapping[str, Any]) -> Recipe:
     """The recipe of the task that a table names."""
     return recipes[table.get("task", "pictures")](**table)
+
+
+def _laid(section: Any, value: Any) -> Any:
+    """A section with what is given of it again."""
+    return {**section, **value} if isinstance(section, Mapping) and isinstance(value, Mapping) else value
 
 
 def _is_data(what: str) -> bool:

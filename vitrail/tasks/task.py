@@ -17,8 +17,6 @@ from vitrail.registry import Registry
 from vitrail.tasks.sections import Card, Section, Table
 from vitrail.weights import Weights
 
-LEARNED = 16  # bytes for each number that is learned: itself, its gradient, and what AdamW keeps of it
-
 
 @dataclass(frozen=True)
 class Metric:
@@ -134,7 +132,7 @@ class Task(ABC):
 
     def model(self) -> Model:
         """The model as it is before the first step."""
-        check_memory(self.config, LEARNED)
+        check_memory(self.config)
         if self.weights is not None:
             return self.weights.model().float()
         return families[family_of(self.config)](self.config)

@@ -39,8 +39,7 @@ class Checkpoints:
 
     def complete(self) -> list[int]:
         """The steps of the checkpoints that are complete, the newest last."""
-        marks = (path for path in self.folder.glob("*.json") if path.stem.isdigit())
-        return sorted(int(mark.stem) for mark in marks if mark.with_suffix(".pt").is_file())
+        return sorted(int(mark.stem) for mark in self.folder.glob("*.json") if mark.stem.isdigit())
 
     def newest(self) -> tuple[int, bytes, list[str]] | None:
         """The newest one whose bytes are those that were written, and the newer ones that are damaged.

@@ -15,7 +15,7 @@ from torch.optim.swa_utils import AveragedModel
 from vitrail.data import Batches
 from vitrail.distributed import World
 from vitrail.errors import InputError
-from vitrail.families import Model, count_parameters
+from vitrail.families import Model, check_memory, count_parameters
 from vitrail.progress import Progress, silent
 from vitrail.tasks.task import Measurement, Task
 from vitrail.training.checkpoint import Checkpoints, unpack
@@ -24,6 +24,7 @@ from vitrail.training.loop import NotFinite, Optimizer, Precision, Step, fit
 from vitrail.training.optim import adamw, muon, warmup_cosine
 
 Tensors = tuple[Tensor, ...] | list[Tensor]
+LEARNED = 16  # bytes for each number that is learned: itself, its gradient, and what AdamW keeps of it
 
 
 class Directory(Protocol):
@@ -80,6 +81,8 @@ class Job:
     def __init__(self, task: Task, run: Directory, world: World) -> None:
         self.task, self.recipe, self.run, self.world = task, task.recipe, run, world
         train = self.recipe.train
+        if world.device.type == "cpu":
+            check_memory(task.config, LEARNED * world.size)
         torch.manual_seed(train.seed)
         self.model = task.model().to(world.device)
         self.batches = self._batches()

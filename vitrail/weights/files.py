@@ -26,6 +26,7 @@ TYPES = {"F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32, "F6
 FLOATS = frozenset(TYPES.values())
 ALL_TYPES = {**TYPES, "I64": torch.int64, "I32": torch.int32, "U8": torch.uint8, "I8": torch.int8, "BOOL": torch.bool}
 AGAIN = "take it from its source again"
+SAVED = "ask its maker for safetensors"
 SPREAD = 20  # how many times its own size an archive may unpack to: weights hardly shrink
 HEADER = 10_000  # bytes that describe an array, at most
 NESTED = ("model", "state_dict", "model_state_dict", "state_dict_ema", "model_ema", "teacher", "student", "params")
@@ -33,9 +34,9 @@ OPCODES = 2_000_000  # of a pickle: some thirty make a tensor
 # What the pickles of weights ask for. PyTorch's own reader knows more, some of which takes any amount of memory
 # (bytearray, torch.FloatTensor).
 NAMES = re.compile(
-    r"collections\.(OrderedDict|defaultdict|Counter)|argparse\.Namespace|torch\.(device|Size|\w+Storage|serialization\..*)"
-    r"|torch\._utils\._rebuild_\w+|torch\._tensor\._rebuild_from_type_v2"
-    r"|torch\.(nn\.parameter\.)?Parameter|torch\.(b?float|u?int|bool|complex)\d*|(builtins|__builtin__)\.(set|dict|list)"
+    r"collections\.(OrderedDict|Counter)|argparse\.Namespace|_codecs\.encode|(builtins|__builtin__)\.(set|dict|list|complex)"
+    r"|torch\.(device|Size|\w+Storage)|torch\._utils\._rebuild_\w+|torch\._tensor\._rebuild_from_type_v2"
+    r"|torch\.(nn\.parameter\.)?Parameter|torch\.(b?float|u?int|bool|complex|qu?int|bits|per_)\w*|torch\.serialization\..*"
 )
 PREFIXES = ("module.", "_orig_mod.", "model.", "backbone.", "base_model.")
 
@@ -254,7 +255,7 @@ def _pickled(path: Path, archive: zipfile.ZipFile | None) -> dict[str, Lazy]:
     except Exception as error:  # noqa: BLE001  # a stranger's pickle may fail in any way
         if "GLOBAL" in str(error) or "WeightsUnpickler" in str(error):
             named = re.search(r"GLOBAL ([\w.]+)", str(error))
-            raise _harm(path, named[1] if named else "more than tensors") from None
+            raise _more(path, named[1] if named else "more than tensors") from None
         raise InputError(f"{str(path)!r} is damaged or no file of weights ({_first(error)}); {AGAIN}.") from None
     tensors = dict(_tensors(content))
     _check_tensors(path, tensors, size)
@@ -295,28 +296,30 @@ def _check_pickles(path: Path, archive: zipfile.ZipFile | None, size: int) -> No
 
 
 def _check_opcodes(path: Path, file: IO[bytes], largest: int | None = None) -> None:
-    """One pickle: every name it asks for is one that weights are made of, and no number is beyond the file's size."""
-    last = ["", ""]  # strings, which a later protocol makes a name of
+    """One pickle: every name it asks for is one that weights are made of, and no tensor is longer than the file."""
+    numbers: list[int] = []  # since the last mark: of the tuple that says where a tensor's numbers are
     for count, (opcode, argument, _) in enumerate(pickletools.genops(file)):
         if count > OPCODES:
             raise InputError(f"{str(path)!r} describes more than any weights do, and is not opened.")
-        if largest is not None and isinstance(argument, int) and argument > largest:
-            raise InputError(f"{str(path)!r} asks for {argument:,} numbers and has {largest:,} bytes; {AGAIN}.")
-        name = None
-        if opcode.name == "GLOBAL":
-            name = str(argument).replace(" ", ".")
-        elif opcode.name == "STACK_GLOBAL":
-            name = ".".join(last)
-        elif isinstance(argument, str):
-            last = [last[1], argument]
-        if name is not None and not NAMES.fullmatch(name):
-            raise _harm(path, name.removeprefix("__builtin__.").removeprefix("builtins."))
+        match opcode.name:
+            case "GLOBAL":
+                name = str(argument).replace(" ", ".")
+                if not NAMES.fullmatch(name):
+                    raise _more(path, name.removeprefix("__builtin__.").removeprefix("builtins."))
+            case "STACK_GLOBAL":  # of a later protocol than torch.save writes
+                raise InputError(f"{str(path)!r} is a pickle of a later protocol, and is not opened; {SAVED}.")
+            case "MARK":
+                numbers = []
+            case "BINPERSID" if largest is not None and max(numbers, default=0) > largest:
+                raise InputError(f"{str(path)!r} asks for {max(numbers):,} numbers and has {largest:,} bytes; {AGAIN}.")
+            case _ if isinstance(argument, int):
+                numbers.append(argument)
 
 
-def _harm(path: Path, what: str) -> InputError:
+def _more(path: Path, what: str) -> InputError:
     return InputError(
-        f"{str(path)!r} asks for {what}, which no weights need and which could do harm, and is not opened; ask its "
-        f"maker for safetensors."
+        f"{str(path)!r} asks for {what}, which is more than weights are made of and could do harm, and is not opened; "
+        f"{SAVED}."
     )
 
 

@@ -30,16 +30,16 @@ class Input:
 
 def inputs_of(names: Iterable[str]) -> Iterator[Input]:
     """The pictures that names stand for: files, those in folders, or - for one on standard input."""
+    names = list(names)
+    for name in names:  # before any picture is looked at
+        if name != "-" and Path(name).is_dir() and next(files_in(Path(name)), None) is None:
+            raise InputError(f"{name!r} is a folder with no file in it; give pictures, or a folder that holds some.")
     for name in names:
         path = Path(name)
         if name == "-":
             yield Input("-", sys.stdin.buffer.read())
         elif path.is_dir():
-            number = 0
-            for number, file in enumerate(files_in(path), 1):  # noqa: B007
-                yield Input(str(file), file)
-            if not number:
-                raise InputError(f"{name!r} is an empty folder; give pictures, or a folder that holds some.")
+            yield from (Input(str(file), file) for file in files_in(path))
         else:
             yield Input(name, path)
 

@@ -28,7 +28,7 @@ from vitrail.data import (
     survey,
 )
 from vitrail.errors import InputError
-from vitrail.families import Model, ViT, configure, known_as
+from vitrail.families import Model, ViT, check_memory, configure, known_as
 from vitrail.progress import Progress, silent
 from vitrail.recipe import Start
 from vitrail.tasks.pictures import shown
@@ -74,10 +74,6 @@ class PictureTask(Task):
         facts = Facts(train, len(files.names), files.sizes[1], files.grey, tests, weights)
         filled, choices = choose(recipe, facts)
         config = _config(filled, facts.classes, weights)
-        if config.channels not in (1, 3):
-            raise InputError(
-                f"model.channels={config.channels} is not what pictures have; choose 1 (grey) or 3 (colour)."
-            )
         parts = collect(
             files,
             config.size,
@@ -126,7 +122,7 @@ class PictureTask(Task):
     @classmethod
     def evaluation_set(cls, trained: Trained, data: str | None, progress: Progress = silent) -> TestPictures:
         weights, recipe = trained.weights, trained.recipe
-        own = data is None or (recipe is not None and data == recipe.data.source)
+        own = data is None or (recipe is not None and data in sources and data == recipe.data.source)
         pictures, part, aside = _own(trained, progress) if own else _given(str(data), weights, progress)
         trained_on = set(str(trained.record.get("trained on", "")).split())
         seen = sum(one in trained_on for one in pictures.digests) if trained_on else 0
@@ -151,7 +147,7 @@ class PictureTask(Task):
 
     @cached_property
     def held_out(self) -> TestPictures:
-        return TestPictures(self.parts.test, self.normalise, self.parts.aside, self.parts.held, len(self.parts.leaks))
+        return TestPictures(self.parts.test, self.normalise, self.parts.aside, self.parts.held)
 
     def objective(self, model: nn.Module, batch: Batch) -> Tensor:
         return classify(model, batch, self.recipe.train.smoothing)
@@ -330,9 +326,13 @@ def _changes(recipe: PictureRecipe) -> dict[str, Any]:
 
 def _config(recipe: PictureRecipe, classes: int, weights: Weights | None) -> Any:
     if weights is not None:  # whose head is seen to when the classes are known
-        return type(weights.config)(**{**weights.config.model_dump(), **_changes(recipe)})
-    fields = {"classes": classes, **recipe.model}
-    config: Any = configure(fields.pop("name"), **fields)
-    if config.classes < classes:
-        raise InputError(f"model.classes={fields['classes']} is too few for {classes} classes; leave it out.")
+        config: Any = type(weights.config)(**{**weights.config.model_dump(), **_changes(recipe)})
+    else:
+        fields = {"classes": classes, **recipe.model}
+        config = configure(fields.pop("name"), **fields)
+        if config.classes < classes:
+            raise InputError(f"model.classes={fields['classes']} is too few for {classes} classes; leave it out.")
+    if config.channels not in (1, 3):
+        raise InputError(f"model.channels={config.channels} is not what pictures have; choose 1 (grey) or 3 (colour).")
+    check_memory(config)
     return config
