@@ -77,7 +77,10 @@ function numbers(step, result) {
 
 function colours(step, result, beside) {
   const [rows, columns] = step.shape, room = Math.min(innerWidth - 40, 1800) / Math.min(beside, innerWidth < 820 ? 1 : beside) - 70;
-  const large = Math.max(1, Math.min(48, Math.floor(Math.min(room / columns, Math.max(200, 0.5 * innerHeight) / rows))));
+  // As large as the screen has room for between the words and the foot, with a title above and a scale below.
+  const letters = parseFloat(getComputedStyle(document.body).fontSize), foot = document.querySelector(".low").offsetHeight;
+  const free = innerHeight - $("board").getBoundingClientRect().top - scrollY - foot - 4.5 * letters;
+  const large = Math.max(1, Math.min(48, Math.floor(Math.min(room / columns, Math.max(200, free) / rows))));
   const canvas = make("canvas", { width: columns, height: rows }), context = canvas.getContext("2d");
   Object.assign(canvas.style, { width: `${columns * large}px`, height: `${rows * large}px` });
   const clear = () => {
@@ -100,6 +103,9 @@ function show() {
   const step = steps[state.step], board = $("board"), made = parts(step), sign = { product: ["×", "+"], transposed: ["×"], sum: ["+"] }[step.how] || [];
   pieces = {};
   board.replaceChildren();
+  $("formula").replaceChildren(...written(step.formula));
+  $("formula").title = step.formula;
+  $("words").textContent = step.words;
   const piece = (one, result) => {
     const drawn = isSmall(one) ? numbers(one, result) : colours(one, result, made.length + 1);
     pieces[one.name] = drawn;
@@ -116,9 +122,6 @@ function show() {
   });
   if (made.length) board.append(make("span", { className: "sign", textContent: sign.length ? "=" : "→" }));
   piece(step, true);
-  $("formula").replaceChildren(...written(step.formula));
-  $("formula").title = step.formula;
-  $("words").textContent = step.words;
   $("place").textContent = `${state.step + 1} of ${steps.length}`;
   $("back").disabled = !state.step;
   $("next").disabled = state.step === steps.length - 1;
