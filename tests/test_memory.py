@@ -216,5 +216,5 @@ def test_a_checkpoint_may_hold_what_is_no_tensor(tmp_path):
 def test_a_model_without_memory_needs_none():
     with torch.device("meta"):
         assert vt.build("vit-l/16", width=16_384, hidden=65_536).config.width == 16_384
-    with pytest.raises(vt.InputError, match=r"a model of [\d,]+ parameters takes"):
+    with pytest.raises(vt.InputError, match=r"the [\d,]+ parameters of the model take"):
         vt.build("vit-l/16", width=16_384, hidden=65_536)

@@ -7,6 +7,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
+AGAIN = "take it from its source again"  # the way out, of a file that is damaged
+
+
 class InputError(ValueError):
     """A mistake its maker can put right: one sentence that names the thing, its value, and a way out."""
 

@@ -29,20 +29,28 @@ def whole(path: Path) -> Iterator[Path]:
     """A path to write to, which becomes the real one when all is written and synced, or is removed when it is not."""
     aside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        aside.touch()
-        mode = aside.stat().st_mode  # as the user's umask has it, whatever a library that writes it thinks
-        yield aside
-        aside.chmod(mode)
-        with aside.open("rb+") as file:
-            os.fsync(file.fileno())
-        aside.replace(path)
+        with naming(path, aside):
+            aside.touch()
+            mode = aside.stat().st_mode  # as the user's umask has it, whatever a library that writes it thinks
+            yield aside
+            aside.chmod(mode)
+            with aside.open("rb+") as file:
+                os.fsync(file.fileno())
+            aside.replace(path)
         _sync_folder(path.parent)
-    except OSError as error:
-        if error.errno is not None and error.filename in (None, str(aside)):  # a full disk does not say whose it is
-            raise OSError(error.errno, error.strerror, str(path)) from None
-        raise
     finally:
         aside.unlink(missing_ok=True)
+
+
+@contextmanager
+def naming(path: Path, aside: Path | None = None) -> Iterator[None]:
+    """Have the errors of writing a file name it: those of a full disk do not say whose they are."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None and (error.filename is None or error.filename == str(aside)):
+            raise OSError(error.errno, error.strerror, str(path)) from None
+        raise
 
 
 def check_free(path: Path, *, force: bool = False, option: str = "--out") -> None:

@@ -6,6 +6,8 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
+from vitrail.errors import InputError
+
 _M_TRIM_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -4, -8  # malloc.h of glibc
 CGROUP = Path("/sys/fs/cgroup")
 _PR_SET_PDEATHSIG = 1  # prctl.h of Linux
@@ -33,6 +35,13 @@ def available_memory() -> int | None:
     except (OSError, StopIteration, ValueError):
         return None
     return max(0, min([free, *_container()]))
+
+
+def check_room(what: str, needed: int, way_out: str) -> None:
+    """Refuse what this machine has no memory for, before it is taken."""
+    there = available_memory()
+    if there is not None and needed > there:
+        raise InputError(f"{what} take {needed / 2**30:,.1f} GB, and {there / 2**30:,.1f} are free here; {way_out}.")
 
 
 def _container() -> list[int]:

@@ -87,7 +87,7 @@ def test_an_empty_folder_among_others_is_said_first(trained, tmp_path):
     assert "is a folder with no file in it" in ran.stderr
 
 
-def test_digits_of_another_split_are_said(tmp_path):
+def test_the_digits_are_split_as_the_run_split_them(tmp_path):
     words = ("--set", "data.seed=7", "--epochs", "1")
     assert vitrail("train", "digits", "--out", tmp_path / "run", *words).returncode == 0
     own = json.loads(vitrail("evaluate", tmp_path / "run", "--json").stdout)

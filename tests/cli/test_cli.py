@@ -161,7 +161,7 @@ def test_mistakes_get_a_sentence_and_a_status(invoke, tmp_path, monkeypatch, wor
         ("width=abc", "model.width='abc' does not fit; it should be a valid integer"),
         ("width=", "model.width='' does not fit"),
         ("width=1e9", "model.width=1000000000.0 does not fit"),
-        ("width=1000000", " parameters takes 119,209"),
+        ("width=1000000", " parameters of the model take 119,209"),
         ("widht=64", "did you mean 'model.width'?"),
         ("patch=abc", "model.patch='abc' does not fit"),
         ("patch=0", "model.patch=0 does not fit; it should be greater than 0"),

@@ -24,7 +24,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # panels take a fifth of a second, and half of a narrow terminal
+    rich_markup_mode=None,  # panels take half as long again, and half of a narrow terminal
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 # With what each does in so few words that they fit a narrow terminal.

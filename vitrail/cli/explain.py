@@ -70,7 +70,6 @@ def explain(
 ) -> None:
     """Explain predictions: an interactive page per picture, overlays as PNG, numbers as JSON."""
     with messages().status("Starting ..."):
-        from vitrail.errors import InputError
         from vitrail.files import Output
         from vitrail.lens import explain as explain_picture
         from vitrail.lens import methods
@@ -87,11 +86,7 @@ def explain(
         config = predictor.model.config
         _check_tokens(predictor.size, config.patch)
         wanted = None if label is None else _index(predictor.labels, label)
-        layer_index = None if layer is None else from_one("layer", layer, config.depth)
-        if layer_index is not None and not config.layers[layer_index][0]:
-            raise InputError(f"layer {layer} has no attention to look at; choose another --layer.")
-        heads = config.layers[-1 if layer_index is None else layer_index][0] or config.most_heads
-        head_index = None if head is None else from_one("head", head, heads)
+        layer_index, head_index = _site(config, layer, head)
         pictures = _apart(list(inputs_of(inputs)), out)
         output = Output(out, force=force)
     for note in predictor.notes:
@@ -148,6 +143,17 @@ def _say(file: str, facts: dict[str, Any], page: Path, *, as_json: bool) -> None
         largest = f"largest gap: {best['name']} {best['gap']:+.3f}"
         gap = f"  {largest}" if best["gap"] > facts["random"]["spread"] else "  no gap is beyond a random order's"
     tell(f"{file}  {facts['label']['name']} {facts['label']['probability']:.1%}{gap}  {page}")
+
+
+def _site(config: Any, layer: int | None, head: int | None) -> tuple[int | None, int | None]:
+    """The layer and the head that are asked for, by their indices."""
+    from vitrail.errors import InputError
+
+    number = None if layer is None else from_one("layer", layer, config.depth)
+    heads = config.layers[-1 if number is None else number][0]
+    if number is not None and not heads:
+        raise InputError(f"layer {layer} has no attention to look at; choose another --layer.")
+    return number, None if head is None else from_one("head", head, heads or config.most_heads)
 
 
 def _truth(file: str, labels: tuple[str, ...]) -> str | None:

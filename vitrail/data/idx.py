@@ -11,9 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vitrail.errors import InputError
+from vitrail.errors import AGAIN, InputError
 
-AGAIN = "take it from its source again"
 SMALL, SPREAD = 2**26, 100  # bytes that any gzip file may unpack to, and how many times its size a larger one may
 _NAMES = {"train": ("train",), "validation": ("val",), "test": ("t10k", "test")}
 

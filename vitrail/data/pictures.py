@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vitrail.data.normalise import Normalise
 from vitrail.errors import InputError
-from vitrail.machine import available_memory
+from vitrail.machine import check_room
 
 NUMBERS = 2**24  # that are in memory at a time
 GREY = (0.299, 0.587, 0.114)  # of red, green and blue (ITU-R 601)
@@ -95,12 +95,8 @@ class Pictures:
         if (self.store.shape[1], *self.store.shape[2:]) == (channels, *size):
             return self
 
-        needed, there = len(self) * channels * size[0] * size[1], available_memory()
-        if there is not None and needed > there:
-            raise InputError(
-                f"{len(self):,} pictures of {size[0]} x {size[1]} pixels take {needed / 2**30:,.1f} GB, and "
-                f"{there / 2**30:,.1f} are free here; choose a smaller model.image."
-            )
+        what = f"{len(self):,} pictures of {size[0]} x {size[1]} pixels"
+        check_room(what, len(self) * channels * size[0] * size[1], "choose a smaller model.image")
         height, width = self.store.shape[2:]
         scale = max(size[0] / height, size[1] / width)  # the middle, as large as the shape allows, as of a file
         inner = (round(size[0] / scale), round(size[1] / scale))

@@ -13,7 +13,7 @@ from vitrail.core import Block
 from vitrail.data.normalise import Normalise
 from vitrail.errors import InputError, unknown
 from vitrail.families.catalogue import Shape, presets
-from vitrail.machine import available_memory
+from vitrail.machine import check_room
 from vitrail.registry import Registry
 
 State: TypeAlias = dict[str, Tensor]
@@ -109,14 +109,9 @@ def build(name: str, **fields: Any) -> Model:
 
 def check_memory(config: Any, bytes_each: int = 4) -> None:
     """Refuse a model that this machine has no memory for, with so many bytes for each of its numbers."""
-    if torch.get_default_device().type == "meta":
-        return
-    needed, there = bytes_each * config.parameters() if isinstance(config, Shape) else 0, available_memory()
-    if there is not None and needed > there:
-        raise InputError(
-            f"a model of {config.parameters():,} parameters takes {needed / 2**30:,.1f} GB, and "
-            f"{there / 2**30:,.1f} are free here; choose a smaller one."
-        )
+    if isinstance(config, Shape) and torch.get_default_device().type != "meta":
+        count = config.parameters()
+        check_room(f"the {count:,} parameters of the model", bytes_each * count, "choose a smaller one")
 
 
 def family_of(config: Any) -> str:

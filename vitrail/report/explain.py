@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from matplotlib.colors import PowerNorm
@@ -15,7 +15,7 @@ from vitrail.lens import Curves, Explanation, methods
 from vitrail.lens.packing import Packed, letters, pack
 from vitrail.report.charts import Line, line_chart
 from vitrail.report.drawing import COLOURS, DIVERGING, ramp, save_figure, sheet, sheet_figure
-from vitrail.report.page import as_seen, listed, picture, write_page
+from vitrail.report.page import as_seen, picture, write_page
 
 INDEX = "index"  # the name of the page of all pictures, which no picture may have
 TOP = 5
@@ -122,7 +122,7 @@ def numbers(name: str, e: Explanation, labels: Sequence[str], model: str) -> dic
             for method, values in e.maps.items()
         ],
         "random": {**_curves(e.random), "spread": None if e.random is None else e.random.spread},
-        "attention": listed(e.attended),
+        "attention": e.attended.tolist(),
         "lens": [
             {
                 "after": f"layer {layer}" if layer else "the embedding",
@@ -132,19 +132,19 @@ def numbers(name: str, e: Explanation, labels: Sequence[str], model: str) -> dic
             }
             for layer, row in enumerate(e.lens)
         ],
-        "distance": None if e.distance is None else listed(e.distance),
+        "distance": None if e.distance is None else e.distance.tolist(),
         "writes": None
         if e.writes is None
         else {
-            "heads": listed(e.writes.heads[0, :, :, e.label]),
-            "feed_forward": listed(e.writes.feed_forward[0, :, e.label]),
+            "heads": e.writes.heads[0, :, :, e.label].tolist(),
+            "feed_forward": e.writes.feed_forward[0, :, e.label].tolist(),
             "embedding": float(e.writes.embedding[0, e.label]),
             "biases": float(e.writes.biases[0, e.label]),
             "logit": float(e.writes.logits[0, e.label]),
         },
         "notes": list(e.notes),
     }
-    return {name: finite(value) for name, value in facts.items()}
+    return cast("dict[str, Any]", finite(facts))
 
 
 def _answering(e: Explanation) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from vitrail.families import ViT
 from vitrail.files import Output, whole, write_json
 from vitrail.lens import attention_distance, filter_components, position_similarity, uniform_distance
 from vitrail.report.drawing import COLOURS, DIVERGING, save_figure, sheet, sheet_figure
-from vitrail.report.page import listed, write_page
+from vitrail.report.page import write_page
 from vitrail.runs import Run
 
 ACROSS = 7  # filters in a row
@@ -206,7 +206,7 @@ class Figures:
         with whole(self.folder / "figures.npz") as aside, aside.open("wb") as file:
             np.savez_compressed(file, **self.arrays)
         small = ("filters_variance", "distance", "importance_gradient", "importance_ablation", "steps")
-        numbers = {key: listed(self.arrays[key]) for key in (*small, "distance_over_time") if key in self.arrays}
+        numbers = {key: self.arrays[key].tolist() for key in (*small, "distance_over_time") if key in self.arrays}
         files = [one.file for one in self.drawn]
         write_json(self.folder / "figures.json", {**about, **numbers, "files": files, "notes": self.notes})
         pictures = {one.file: _embedded(self.folder / one.file) for one in self.drawn}

@@ -5,7 +5,6 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from PIL import Image
 from torch import Tensor
@@ -43,13 +42,3 @@ def picture(pixels: Tensor) -> str:
     buffer = BytesIO()
     image.save(buffer, "PNG", optimize=True)
     return f"data:image/png;base64,{b64encode(buffer.getvalue()).decode()}"
-
-
-def listed(array: Any) -> Any:
-    """The numbers of an array or a tensor as JSON has them: None for NaN, which is what is not there."""
-    values = np.asarray(array)
-    if values.dtype.kind != "f":
-        return values.tolist()
-    there = values.astype(object)
-    there[np.isnan(values)] = None
-    return there.tolist()

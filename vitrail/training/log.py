@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from vitrail.errors import InputError
-from vitrail.files import whole
+from vitrail.files import naming, whole
 
 
 class Log:
@@ -40,10 +40,8 @@ class Log:
         values = {
             name: value if isinstance(value, str) or math.isfinite(value) else None for name, value in line.items()
         }
-        try:
+        with naming(self.path):
             print(json.dumps(values), file=self.file)
-        except OSError as error:  # a full disk
-            raise OSError(error.errno, error.strerror, str(self.path)) from None
         if self.board is not None:
             for name, value in values.items():
                 if name not in ("step", "part") and value is not None:
@@ -51,11 +49,9 @@ class Log:
 
     def sync(self) -> None:
         """Have all lines on disk."""
-        try:
+        with naming(self.path):
             self.file.flush()
             os.fsync(self.file.fileno())
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, str(self.path)) from None
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

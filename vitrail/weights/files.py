@@ -2,7 +2,6 @@
 
 import json
 import math
-import pickletools
 import re
 import warnings
 import zipfile
@@ -11,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,25 +18,16 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from vitrail.errors import InputError
+from vitrail.errors import AGAIN, InputError
 from vitrail.files import make_folder, read_json, whole
+from vitrail.weights.pickles import check_pickles, more_than_weights
 
 TYPES = {"F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32, "F64": torch.float64}
 FLOATS = frozenset(TYPES.values())
 ALL_TYPES = {**TYPES, "I64": torch.int64, "I32": torch.int32, "U8": torch.uint8, "I8": torch.int8, "BOOL": torch.bool}
-AGAIN = "take it from its source again"
-SAVED = "ask its maker for safetensors"
 SPREAD = 20  # how many times its own size an archive may unpack to: weights hardly shrink
 HEADER = 10_000  # bytes that describe an array, at most
 NESTED = ("model", "state_dict", "model_state_dict", "state_dict_ema", "model_ema", "teacher", "student", "params")
-OPCODES = 2_000_000  # of a pickle: some thirty make a tensor
-# What the pickles of weights ask for. PyTorch's own reader knows more, some of which takes any amount of memory
-# (bytearray, torch.FloatTensor).
-NAMES = re.compile(
-    r"collections\.(OrderedDict|Counter)|argparse\.Namespace|_codecs\.encode|(builtins|__builtin__)\.(set|dict|list|complex)"
-    r"|torch\.(device|Size|\w+Storage)|torch\._utils\._rebuild_\w+|torch\._tensor\._rebuild_from_type_v2"
-    r"|torch\.(nn\.parameter\.)?Parameter|torch\.(b?float|u?int|bool|complex|qu?int|bits|per_)\w*|torch\.serialization\..*"
-)
 PREFIXES = ("module.", "_orig_mod.", "model.", "backbone.", "base_model.")
 
 
@@ -246,7 +236,7 @@ def _pickled(path: Path, archive: zipfile.ZipFile | None) -> dict[str, Lazy]:
     if archive is not None and any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
         raise InputError(f"{str(path)!r} is a compressed archive, as torch.save never writes; it is not opened.")
     try:
-        _check_pickles(path, archive, size)
+        check_pickles(path, archive, size)
         with warnings.catch_warnings(), torch.serialization.safe_globals([Namespace]):
             warnings.simplefilter("ignore")
             content = torch.load(path, map_location="cpu", weights_only=True, mmap=archive is not None)
@@ -255,7 +245,7 @@ def _pickled(path: Path, archive: zipfile.ZipFile | None) -> dict[str, Lazy]:
     except Exception as error:  # noqa: BLE001  # a stranger's pickle may fail in any way
         if "GLOBAL" in str(error) or "WeightsUnpickler" in str(error):
             named = re.search(r"GLOBAL ([\w.]+)", str(error))
-            raise _more(path, named[1] if named else "more than tensors") from None
+            raise more_than_weights(path, named[1] if named else "more than tensors") from None
         raise InputError(f"{str(path)!r} is damaged or no file of weights ({_first(error)}); {AGAIN}.") from None
     tensors = dict(_tensors(content))
     _check_tensors(path, tensors, size)
@@ -273,54 +263,6 @@ def _check_tensors(path: Path, tensors: dict[str, Tensor], size: int) -> None:
             raise InputError(f"{str(path)!r}: {name!r} claims more numbers than the file holds for it; {AGAIN}.")
     if sum(tensor.numel() * tensor.element_size() for tensor in tensors.values()) > 2 * size:  # some may be shared
         raise InputError(f"{str(path)!r} claims more numbers than it has bytes for; {AGAIN}.")
-
-
-def _check_pickles(path: Path, archive: zipfile.ZipFile | None, size: int) -> None:
-    """A pickle may ask for any amount of memory in a few bytes, of those who read it too: so what it asks for is looked
-    at before it is read, and its length is bounded.
-    """
-    if archive is not None:
-        for entry in archive.infolist():
-            if entry.filename.rpartition("/")[2] == "data.pkl":
-                with archive.open(entry) as file:
-                    _check_opcodes(path, file)
-        return
-    with path.open("rb") as file:
-        for number in range(4):  # a magic number, a version, the system, and what was saved
-            try:  # in which numbers say how long the tensors are that follow
-                _check_opcodes(path, file, largest=size if number == 3 else None)  # noqa: PLR2004
-            except InputError:
-                raise
-            except ValueError:  # no file of torch's, as its reader will say
-                return
-
-
-def _check_opcodes(path: Path, file: IO[bytes], largest: int | None = None) -> None:
-    """One pickle: every name it asks for is one that weights are made of, and no tensor is longer than the file."""
-    numbers: list[int] = []  # since the last mark: of the tuple that says where a tensor's numbers are
-    for count, (opcode, argument, _) in enumerate(pickletools.genops(file)):
-        if count > OPCODES:
-            raise InputError(f"{str(path)!r} describes more than any weights do, and is not opened.")
-        match opcode.name:
-            case "GLOBAL":
-                name = str(argument).replace(" ", ".")
-                if not NAMES.fullmatch(name):
-                    raise _more(path, name.removeprefix("__builtin__.").removeprefix("builtins."))
-            case "STACK_GLOBAL":  # of a later protocol than torch.save writes
-                raise InputError(f"{str(path)!r} is a pickle of a later protocol, and is not opened; {SAVED}.")
-            case "MARK":
-                numbers = []
-            case "BINPERSID" if largest is not None and max(numbers, default=0) > largest:
-                raise InputError(f"{str(path)!r} asks for {max(numbers):,} numbers and has {largest:,} bytes; {AGAIN}.")
-            case _ if isinstance(argument, int):
-                numbers.append(argument)
-
-
-def _more(path: Path, what: str) -> InputError:
-    return InputError(
-        f"{str(path)!r} asks for {what}, which is more than weights are made of and could do harm, and is not opened; "
-        f"{SAVED}."
-    )
 
 
 def _tensors(content: Any) -> Iterator[tuple[str, Tensor]]:

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from vitrail.data.normalise import Normalise
-from vitrail.errors import InputError, unknown
+from vitrail.errors import AGAIN, InputError, unknown
 from vitrail.families import Model
 from vitrail.files import Pathlike, read_json
-from vitrail.weights.files import AGAIN, Lazy, json_table, listed, read_shards, read_tensors
+from vitrail.weights.files import Lazy, json_table, listed, read_shards, read_tensors
 from vitrail.weights.formats import Format, Request, formats
 from vitrail.weights.hub import fetch
 from vitrail.weights.weights import Weights, checked_config, owned, stated_labels, stated_normalise

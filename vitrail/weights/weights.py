@@ -8,9 +8,9 @@ from torch import Tensor
 
 from vitrail.core.positions import Computed
 from vitrail.data.normalise import Normalise
-from vitrail.errors import InputError
+from vitrail.errors import AGAIN, InputError
 from vitrail.families import Model, families, family_of
-from vitrail.weights.files import AGAIN, Tensors, listed
+from vitrail.weights.files import Tensors, listed
 
 LARGEST = 1_000_000  # of any number in a configuration
 
