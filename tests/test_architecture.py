@@ -24,6 +24,8 @@ LEVELS = [
     {"training"},
     {"runs"},
     {"report"},
+    {"terminal"},
+    {"trainer"},
     {"cli"},
     {"__init__", "__main__"},
 ]
@@ -123,7 +125,7 @@ def test_a_module_is_not_replaced_by_a_function_of_its_name(path):
     assert isinstance(named, ModuleType | Registry), f"{'.'.join(parts)} is {named}"  # kernels are in kernels.py
 
 
-@pytest.mark.parametrize("folder", ["training", "runs.py", "report/run.py", "cli/plan.py"])
+@pytest.mark.parametrize("folder", ["training", "runs.py", "report/run.py", "terminal", "trainer.py"])
 def test_what_trains_and_reports_knows_of_no_picture(folder):
     """Of the task it is given it knows the interface; a run alone has a predictor of pictures."""
     for path in [ROOT / folder] if folder.endswith(".py") else sorted((ROOT / folder).glob("*.py")):

@@ -15,10 +15,11 @@ if TYPE_CHECKING:
     from vitrail.families import build, models
     from vitrail.lens import edit, record
     from vitrail.runs import open_run as run
+    from vitrail.trainer import train
     from vitrail.weights import load, save
 
 __version__ = "0.1.0"
-__all__ = ["InputError", "build", "core", "edit", "load", "models", "record", "run", "save"]
+__all__ = ["InputError", "build", "core", "edit", "load", "models", "record", "run", "save", "train"]
 
 _HOMES = {
     "InputError": "vitrail.errors",
@@ -29,6 +30,7 @@ _HOMES = {
     "run": "vitrail.runs:open_run",
     "load": "vitrail.weights",
     "save": "vitrail.weights",
+    "train": "vitrail.trainer",
 }
 
 

@@ -49,6 +49,8 @@ class Train(Config):
     epochs: PositiveInt = 30
     batch: PositiveInt = 64  # examples in one update, over all processes
     accumulate: PositiveInt = 1  # micro-batches that a process takes its part of a batch in, one after the other
+    recompute: bool = False  # whether blocks are computed a second time for the gradients, instead of being kept
+    minutes: PositiveFloat | None = None  # in all, however many epochs that are
     seed: Seed = 0
     smoothing: Rate = 0.0  # of the labels
     ema: Rate = 0.0  # decay of the running average of the weights, which is then what is kept; 0: none

@@ -37,7 +37,8 @@ from vitrail.training.log import Log, read_metrics
 from vitrail.weights import Weights, read, save
 
 HISTORY = "history"
-FREE = {("train", name) for name in ("checkpoint", "keep", "tensorboard")}  # they change nothing in what is learned
+# What may change when a run goes on: what changes nothing in what is learned, and how long it is learned.
+FREE = {("train", name) for name in ("checkpoint", "keep", "tensorboard", "epochs", "minutes", "evaluate")}
 PACKAGES = ("vitrail", "torch", "numpy", "kornia", "pillow", "scikit-learn")
 
 
@@ -189,8 +190,8 @@ class Run:
             )
 
     @contextmanager
-    def held(self, task: Task, world: World, *, resume: bool, command: str) -> Iterator[None]:
-        """Hold the run directory for this training alone, with what the run is written into it."""
+    def held(self, world: World, *, resume: bool) -> Iterator[None]:
+        """Hold the run directory for this training alone."""
         if not world.first:
             yield
             return
@@ -200,15 +201,21 @@ class Run:
             self.check_free(resume=resume)
             for stray in self.path.glob(".*.part"):  # of a process that was killed
                 stray.unlink(missing_ok=True)
-            now = _description(task, world, command)
-            if (self.path / "recipe.json").is_file():
-                _check_same(_upgraded(read_json(self.path / "recipe.json")), now, self.path)
-            else:
-                write_json(self.path / "data.json", task.record())
-                write_json(self.path / "recipe.json", now)
             yield
         finally:
             lock.release()
+
+    def begin(self, task: Task, world: World, command: str) -> None:
+        """Write what the run is, before its first step; a run that goes on should be the one that was begun."""
+        now = _description(task, world, command)
+        path = self.path / "recipe.json"
+        before = _upgraded(read_json(path)) if path.is_file() else None
+        if before is not None:
+            _check_same(before, now, self.path)
+            now = {**now, "command": before.get("command", command), "chosen": before.get("chosen", now["chosen"])}
+        else:
+            write_json(self.path / "data.json", task.record())
+        write_json(path, now)
 
 
 def _before(path: Path) -> bool:

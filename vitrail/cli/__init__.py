@@ -16,8 +16,8 @@ import typer
 
 import vitrail
 from vitrail.cli import convert, embed, evaluate, explain, figures, models, predict, recipes, train, walk
-from vitrail.cli.console import say
 from vitrail.errors import InputError
+from vitrail.terminal.console import say
 
 app = typer.Typer(
     name="vitrail",

@@ -1,16 +1,13 @@
-"""Two consoles: results on stdout, everything else on stderr."""
+"""What the verbs share: options, JSON, pictures that cannot be read."""
 
 import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from vitrail.errors import InputError
 from vitrail.progress import NAMED
-
-WIDE = 10_000  # columns of what goes into a file or a pipe, where there is no screen to fit: a line is a line
+from vitrail.terminal.console import printable, say
 
 Normalisation = Annotated[
     str | None,
@@ -20,32 +17,6 @@ Normalisation = Annotated[
 ]
 Force = Annotated[bool, typer.Option("--force", help="Write over files that are there already.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-
-
-def results() -> Console:
-    """Where results go."""
-    console = Console(highlight=False, soft_wrap=True, emoji=False)
-    return console if console.is_terminal else Console(highlight=False, soft_wrap=True, emoji=False, width=WIDE)
-
-
-def messages() -> Console:
-    """Where progress and messages go."""
-    return Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
-
-
-def say(message: str) -> None:
-    """Print a message as it is."""
-    messages().print(printable(message), markup=False)
-
-
-def tell(result: str) -> None:
-    """Print a result as it is."""
-    results().print(printable(result), markup=False)
-
-
-def printable(text: str) -> str:
-    """A text in which what is no character, as in some file names, is written as an escape."""
-    return text.encode("utf-8", "backslashreplace").decode()
 
 
 class Unread:
@@ -70,18 +41,6 @@ class Unread:
 def print_json(value: Any) -> None:
     """Print one JSON value on stdout."""
     typer.echo(printable(json.dumps(value, ensure_ascii=False)))
-
-
-def table(*columns: str) -> Table:
-    """A plain table; a column whose name begins with > is flush right, and one that ends with ... is text in lines."""
-    plain = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for column in columns:
-        justify: Literal["left", "right"] = "right" if column.startswith(">") else "left"
-        text = column.endswith("...")
-        plain.add_column(
-            column.removeprefix(">").removesuffix("..."), justify=justify, no_wrap=not text, overflow="fold"
-        )
-    return plain
 
 
 def parse_size(option: str, text: str) -> tuple[int, int]:

@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from vitrail.cli.console import Force, Json, Normalisation, messages, parse_size, print_json, say, tell
+from vitrail.cli.console import Force, Json, Normalisation, parse_size, print_json
+from vitrail.terminal.console import messages, say, tell
 
 
 def convert(
@@ -52,7 +53,7 @@ def convert(
         say(f"note: {note}")
     model = weights.model()
     with messages().status(f"Writing {target} ..."):
-        save(model, target, name, normalise=weights.normalise, labels=weights.labels)
+        save(model, target, name, normalise=weights.normalise, labels=weights.labels, fit=weights.fit)
     count = count_parameters(model)
     if as_json:
         fields = weights.config.model_dump(mode="json")

@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from vitrail.cli.console import Force, Json, Normalisation, Unread, messages, print_json, say, tell
+from vitrail.cli.console import Force, Json, Normalisation, Unread, print_json
+from vitrail.terminal.console import messages, say, tell
 
 
 def embed(

@@ -5,9 +5,10 @@ from typing import Annotated, Any
 
 import typer
 
-from vitrail.cli.console import Json, Normalisation, messages, print_json, results, say, table, tell
-from vitrail.cli.progress import counted
+from vitrail.cli.console import Json, Normalisation, print_json
 from vitrail.progress import first_of
+from vitrail.terminal.console import messages, results, say, table, tell
+from vitrail.terminal.progress import counted
 
 
 def evaluate(

@@ -6,20 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vitrail.cli.console import (
-    Force,
-    Json,
-    Normalisation,
-    Unread,
-    from_one,
-    messages,
-    parse_size,
-    print_json,
-    printable,
-    say,
-    tell,
-)
-from vitrail.cli.progress import counting
+from vitrail.cli.console import Force, Json, Normalisation, Unread, from_one, parse_size, print_json
+from vitrail.terminal.console import messages, printable, say, tell
+from vitrail.terminal.progress import counting
 
 if TYPE_CHECKING:
     from vitrail.tasks.pictures.predictor import Input

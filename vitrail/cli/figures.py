@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vitrail.cli.console import Force, Json, Normalisation, messages, print_json, say, tell
-from vitrail.cli.progress import counted
+from vitrail.cli.console import Force, Json, Normalisation, print_json
 from vitrail.progress import first_of
+from vitrail.terminal.console import messages, say, tell
+from vitrail.terminal.progress import counted
 
 if TYPE_CHECKING:
     from torch import Tensor

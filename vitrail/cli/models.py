@@ -4,8 +4,9 @@ from typing import Annotated
 
 import typer
 
-from vitrail.cli.console import Json, print_json, results, table
+from vitrail.cli.console import Json, print_json
 from vitrail.errors import unknown
+from vitrail.terminal.console import results, table
 
 FULL = 80  # columns that all of it takes
 

@@ -4,7 +4,8 @@ from typing import Annotated
 
 import typer
 
-from vitrail.cli.console import Json, Normalisation, Unread, messages, print_json, say, tell
+from vitrail.cli.console import Json, Normalisation, Unread, print_json
+from vitrail.terminal.console import messages, say, tell
 
 
 def predict(

@@ -1,6 +1,7 @@
 """``vitrail recipes``."""
 
-from vitrail.cli.console import Json, print_json, results, table
+from vitrail.cli.console import Json, print_json
+from vitrail.terminal.console import results, table
 
 
 def recipes(as_json: Json = False) -> None:

@@ -6,19 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vitrail.cli.console import (
-    Force,
-    Json,
-    Normalisation,
-    from_one,
-    messages,
-    print_json,
-    printable,
-    results,
-    say,
-    tell,
-)
-from vitrail.cli.progress import counted
+from vitrail.cli.console import Force, Json, Normalisation, from_one, print_json
+from vitrail.terminal.console import messages, printable, results, say, tell
+from vitrail.terminal.progress import counted
 
 if TYPE_CHECKING:
     from rich.table import Table

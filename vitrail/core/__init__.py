@@ -4,7 +4,7 @@ from vitrail.core.attention import Attention, BareAttention, Cache
 from vitrail.core.block import Block, DropPath, FeedForward, Stack, Sublayer, activations
 from vitrail.core.convolution import ConvolutionAsAttention
 from vitrail.core.embeddings import ConvStem, Grouping, ImageEmbedding, PatchStem, Stem, stems
-from vitrail.core.heads import ClassPool, DistilledHead, DistilledPool, Head, MeanPool
+from vitrail.core.heads import ClassMeanPool, ClassPool, DistilledHead, DistilledPool, Head, MeanPool
 from vitrail.core.kernels import Kernel, ReLU, Softmax, kernels
 from vitrail.core.masks import CAUSAL, NONE, Mask
 from vitrail.core.norms import BatchNorm, LayerNorm, norms
@@ -19,6 +19,7 @@ __all__ = [
     "BatchNorm",
     "Block",
     "Cache",
+    "ClassMeanPool",
     "ClassPool",
     "ConvStem",
     "ConvolutionAsAttention",

@@ -7,6 +7,7 @@ from typing import Any, Literal, cast
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from vitrail.core.attention import Attention, Cache
 from vitrail.core.linear import linear
@@ -24,11 +25,16 @@ every_row: ContextVar[bool] = ContextVar("every_row", default=False)
 
 
 class Stack(nn.ModuleList):
-    """Blocks one after another. In training each is left out with probability ``drop`` (LayerDrop, Fan et al. 2020)."""
+    """Blocks one after another. In training each is left out with probability ``drop`` (LayerDrop, Fan et al. 2020).
+
+    With ``recompute`` a block keeps nothing for its gradient but what came in, and is computed a second time on the way
+    back (Chen et al. 2016): a fraction of the memory, for a third more time.
+    """
 
     def __init__(self, blocks: Iterable["Block"], drop: float = 0.0) -> None:
         super().__init__(blocks)
         self.drop = drop
+        self.recompute = False
 
     def forward(self, x: Tensor, *args: Any, cache: Cache | None = None, **kwargs: Any) -> Tensor:
         """(b n w) -> (b n w)."""
@@ -36,7 +42,7 @@ class Stack(nn.ModuleList):
             if cache is not None:
                 kwargs["cache"] = cache.at(number)
             if self._kept():
-                x = block(x, *args, **kwargs)
+                x = self._through(block, x, *args, **kwargs)
         return x
 
     def rows(self, x: Tensor, rows: slice, mask: Mask = NONE) -> Tensor:
@@ -46,11 +52,24 @@ class Stack(nn.ModuleList):
                 continue
             if number == len(self) and block.rowwise:
                 return block.rows(x, rows, mask)
-            x = block(x, mask)
+            x = self._through(block, x, mask)
         return x[:, rows]
+
+    def last(self, x: Tensor, count: int, mask: Mask = NONE) -> list[Tensor]:
+        """What each of the last blocks gives, so many of them: the last of the list is forward(x, mask)."""
+        given = []
+        for block in self:
+            x = self._through(block, x, mask) if self._kept() else x
+            given.append(x)
+        return given[-count:]
 
     def __iter__(self) -> "Iterator[Block]":
         return cast("Iterator[Block]", super().__iter__())
+
+    def _through(self, block: "Block", x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        if self.recompute and self.training and torch.is_grad_enabled():
+            return cast("Tensor", checkpoint(block, x, *args, use_reentrant=False, **kwargs))
+        return cast("Tensor", block(x, *args, **kwargs))
 
     def _kept(self) -> bool:
         return not (self.training and self.drop and torch.rand(()) < self.drop)

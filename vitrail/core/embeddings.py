@@ -7,6 +7,7 @@ from typing import ClassVar
 import torch
 from einops import rearrange, repeat
 from torch import Tensor, nn
+from torch._subclasses import FakeTensor
 
 from vitrail.core.kernels import Softmax
 from vitrail.core.linear import linear
@@ -225,6 +226,9 @@ def check_images(images: object, channels: int, patch: int, dtype: torch.dtype) 
 
 
 def _readable(images: Tensor) -> bool:
-    """Whether a look at the values is cheap: not on an accelerator, which it would hold up, nor while tracing."""
+    """Whether a look at the values is cheap: not on an accelerator, which it would hold up, nor while tracing, nor of
+    a tensor that has a shape and no values.
+    """
     transformed = torch._C._functorch.peek_interpreter_stack() is not None  # noqa: SLF001
-    return images.device.type == "cpu" and not torch.compiler.is_compiling() and not transformed
+    there = images.device.type == "cpu" and not isinstance(images, FakeTensor)
+    return there and not torch.compiler.is_compiling() and not transformed

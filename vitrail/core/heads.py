@@ -34,6 +34,18 @@ class MeanPool(nn.Module):
         return x[:, self.prefix :].mean(1)
 
 
+class ClassMeanPool(nn.Module):
+    """z^0 and the mean over the patches, side by side: what DINOv2's linear classifiers read (Oquab et al. 2023)."""
+
+    def __init__(self, prefix: int) -> None:
+        super().__init__()
+        self.mean = MeanPool(prefix)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(b n w) -> (b 2w)."""
+        return torch.cat([x[:, 0], self.mean(x)], dim=-1)
+
+
 class Head(nn.Sequential):
     """x W + b, behind tanh(x W' + b') of width ``prelogits`` if that is not 0 (ViT, section 3.1).
 

@@ -13,15 +13,17 @@ from typing import TypeVar
 import numpy as np
 import torch
 
-from vitrail.data.decode import Header, Size, Unreadable, read_header, read_pixels
+from vitrail.data.decode import Header, Size, Unreadable, View, read_header, read_pixels
 from vitrail.data.listing import Item, Listing
-from vitrail.data.pictures import Pictures
+from vitrail.data.pictures import Pictures, split_rows
 from vitrail.errors import InputError
 from vitrail.files import reserve, scratch
+from vitrail.machine import available_memory
 from vitrail.progress import Progress, first_of
 
 T = TypeVar("T")
 MEMORY = 2.0  # gigabytes
+OBLONG = 1.05  # of one side to the other
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,22 @@ class Aside:
     what: str
     why: str
     unreadable: bool = False
+
+
+@dataclass(frozen=True)
+class Found:
+    """What is known of pictures before they are decoded."""
+
+    layout: str
+    names: tuple[str, ...]
+    train: tuple[int, ...]  # of each class, to train on
+    held: tuple[int, ...]  # and to measure on
+    part: str  # what those to measure on are: validation, where others are left for the end
+    left: str  # where those others are
+    sizes: tuple[Size, Size, Size]  # of the files: smallest, middle, largest
+    grey: bool
+    oblong: float = 0.0  # the fraction of the pictures that are no squares
+    aside: Sequence[Aside] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +64,26 @@ class Parts:
     left: str = ""  # where that other one is
     from_files: bool = False  # whether each picture is a file of its own
     sizes: tuple[Size, Size, Size] = ((0, 0), (0, 0), (0, 0))  # of the files: smallest, middle, largest
+
+    @property
+    def found(self) -> Found:
+        """What they are, counted."""
+        train, held = (
+            tuple(part.labels.bincount(minlength=len(self.train.names)).tolist()) for part in (self.train, self.test)
+        )
+        channels, height, width = self.train.store.shape[1:]
+        return Found(
+            self.layout,
+            self.train.names,
+            train,
+            held,
+            self.held,
+            self.left,
+            self.sizes,
+            grey=channels == 1,
+            oblong=float(height != width),
+            aside=self.aside,
+        )
 
     @cached_property
     def leaks(self) -> list[tuple[str, str]]:
@@ -68,6 +106,25 @@ class Survey:
     def names(self) -> tuple[str, ...]:
         """The classes that pictures to train on were found for."""
         return tuple(sorted({item.label for item in self.items}))
+
+    def found(self, test: float, seed: int) -> Found:
+        """What the pictures will be, if all of them can be read."""
+        train, held = (
+            Counter(self.items[number].label for number in numbers) for numbers in _divided(self.items, test, seed)
+        )
+        sides = [header.size for header in self.headers]
+        return Found(
+            self.listing.layout,
+            self.names,
+            tuple(train[name] for name in self.names),
+            tuple(held[name] for name in self.names),
+            self.listing.held or "test",
+            self.listing.left,
+            self.sizes,
+            self.grey,
+            sum(max(size) > OBLONG * min(size) for size in sides) / len(sides),
+            self.aside,
+        )
 
     @property
     def grey(self) -> bool:
@@ -99,8 +156,7 @@ def survey(listing: Listing, progress: Progress) -> Survey:
 
 def collect(
     surveyed: Survey,
-    size: Size,
-    channels: int,
+    view: View,
     *,
     test: float,
     seed: int,
@@ -108,15 +164,15 @@ def collect(
     memory: float,
     progress: Progress,
 ) -> Parts:
-    """Decode every picture at a size, and split what is not split yet."""
+    """Decode every picture, and split what is not split yet."""
     listing = surveyed.listing
-    everything, bad = _decoded(surveyed.items, size, channels, memory, progress)
+    everything, bad = _decoded(surveyed.items, view, memory, progress)
     _enough(len(everything), [one for one in surveyed.aside if one.unreadable] + bad, limit, listing)
     items, aside = _usable([surveyed.items[number] for number in everything.rows.tolist()], listing)
     kept = set(map(id, items))
     usable = [n for n, number in enumerate(everything.rows.tolist()) if id(surveyed.items[number]) in kept]
     chosen = everything[torch.tensor(usable)].present()
-    train, held = _divided(chosen, items, test, seed)
+    train, held = (chosen[torch.tensor(numbers)] for numbers in _divided(items, test, seed))
     named = {one.what for one in surveyed.aside}
     aside = [one for one in aside if one.what not in named]
     return Parts(
@@ -133,16 +189,14 @@ def collect(
 
 
 def read_items(
-    files: Sequence[tuple[str, str]], names: tuple[str, ...], size: Size, channels: int, progress: Progress
+    files: Sequence[tuple[str, str]], names: tuple[str, ...], view: View, progress: Progress
 ) -> tuple[Pictures, list[Aside]]:
     """Pictures by their files and labels, of classes that are known by these names, and what cannot be read of them."""
-    pictures, bad = _decoded([Item(Path(file), label) for file, label in files], size, channels, MEMORY, progress)
+    pictures, bad = _decoded([Item(Path(file), label) for file, label in files], view, MEMORY, progress)
     return (pictures.among(names) if len(pictures) else pictures), bad
 
 
-def labelled(
-    listing: Listing, names: tuple[str, ...], size: Size, channels: int, progress: Progress
-) -> tuple[Pictures, list[Aside]]:
+def labelled(listing: Listing, names: tuple[str, ...], view: View, progress: Progress) -> tuple[Pictures, list[Aside]]:
     """Pictures to measure on, of classes that are known by these names: the test part, where there are parts."""
     items = listing.measured
     known = [item for item in items if item.label in names]
@@ -151,7 +205,7 @@ def labelled(
         for item in items
         if item.label not in names
     ]
-    pictures, bad = _decoded(known, size, channels, MEMORY, progress)
+    pictures, bad = _decoded(known, view, MEMORY, progress)
     if not len(pictures):
         raise InputError(
             f"{listing.layout}: no picture of a class that the model knows can be read:\n{listed(bad + aside)}"
@@ -159,15 +213,13 @@ def labelled(
     return pictures.among(names), aside + bad
 
 
-def _decoded(
-    items: list[Item], size: Size, channels: int, memory: float, progress: Progress
-) -> tuple[Pictures, list[Aside]]:
+def _decoded(items: list[Item], view: View, memory: float, progress: Progress) -> tuple[Pictures, list[Aside]]:
     """The pictures that can be read, and what is wrong with the others."""
-    store = _store((len(items), channels, *size), memory)
+    store = _store((len(items), view.channels, *view.size), memory)
 
     def read(numbered: tuple[int, Item]) -> None:
         number, item = numbered
-        store[number] = read_pixels(item.file, size, channels)
+        store[number] = read_pixels(item.file, view.size, view.channels, view.fit)
 
     answers = _each("pictures read", read, list(enumerate(items)), progress)
     bad = [
@@ -183,14 +235,13 @@ def _decoded(
     return Pictures(torch.from_numpy(store), torch.tensor(good, dtype=torch.int64), labels, names, files), bad
 
 
-def _divided(pictures: Pictures, items: Sequence[Item], fraction: float, seed: int) -> tuple[Pictures, Pictures]:
+def _divided(items: Sequence[Item], fraction: float, seed: int) -> tuple[list[int], list[int]]:
+    """The items to train on and to measure on, by their numbers."""
     if not items[0].part:
-        return pictures.split(fraction, seed)
-    train, test = (
-        torch.tensor([number for number, item in enumerate(items) if (item.part == "train") == trained])
-        for trained in (True, False)
-    )
-    return pictures[train], pictures[test]
+        numbers = {name: number for number, name in enumerate(sorted({item.label for item in items}))}
+        return split_rows([numbers[item.label] for item in items], list(numbers), fraction, seed)
+    train = [number for number, item in enumerate(items) if item.part == "train"]
+    return train, [number for number, item in enumerate(items) if item.part != "train"]
 
 
 def _usable(items: list[Item], listing: Listing) -> tuple[list[Item], list[Aside]]:
@@ -247,9 +298,15 @@ def _each(what: str, read: Callable[[T], object], items: Sequence[T], progress: 
         return list(progress(what, pool.map(tried, items), len(items)))
 
 
+def in_memory(size: int, most: float) -> bool:
+    """Whether so many bytes of pictures are kept in memory: up to some gigabytes, and a quarter of what is free."""
+    free = available_memory()
+    return size <= most * 2**30 and (free is None or size <= free / 4)
+
+
 def _store(shape: tuple[int, ...], memory: float) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
-    """Room for pictures: in memory up to some gigabytes, else in a file without a name that ends with the process."""
-    if np.prod(shape) <= memory * 2**30:
+    """Room for pictures: in memory, or in a file without a name that ends with the process."""
+    if in_memory(int(np.prod(shape)), memory):
         return np.zeros(shape, np.uint8)
     with tempfile.TemporaryFile(dir=scratch()) as file:
         try:

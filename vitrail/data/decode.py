@@ -12,6 +12,7 @@ from functools import cache
 from io import BytesIO
 from pathlib import Path
 from threading import Lock
+from typing import Literal, get_args
 
 import numpy as np
 import PIL
@@ -20,16 +21,28 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 Size = tuple[int, int]  # down, across
 Pixels = NDArray[np.uint8]  # c H W
+Fit = Literal["crop", "pad", "squash"]  # the middle of a picture; all of it, on a ground; all of it, out of shape
+FITS: tuple[Fit, ...] = get_args(Fit)
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "AVIF")
 LIMIT = 89_478_485  # pixels, Pillow's own: a file of some kilobytes may unpack to any number of them
 LARGE, BAND = 2**24, 2**20  # pixels of a picture that is taken in bands, and of a band
 _WHITE = 255
+GROUND = (124, 116, 104)  # around a picture that is padded: the mean of ImageNet, which models take for nothing
 _ALONE = Lock()  # large pictures are decoded one at a time, however many threads there are
 
 
 class Unreadable(Exception):  # noqa: N818  # what it says of a file, not of the program
     """Why a file cannot be used as a picture."""
+
+
+@dataclass(frozen=True)
+class View:
+    """How pictures are made for a model: their size (down, across), grey or colour, and what is seen of each."""
+
+    size: Size
+    channels: int
+    fit: Fit = "crop"
 
 
 @dataclass(frozen=True)
@@ -48,8 +61,8 @@ def read_header(file: Path | bytes) -> Header:
         return Header(size, image.mode in _GREY)
 
 
-def read_pixels(file: Path | bytes, size: Size, channels: int) -> Pixels:
-    """The middle of the picture, as large as its shape allows, at a size (down, across); grey if channels is 1.
+def read_pixels(file: Path | bytes, size: Size, channels: int, fit: Fit = "crop") -> Pixels:
+    """A picture at a size (down, across), as far as it fits; grey if channels is 1.
 
     A JPEG is decoded at the smallest of 1/1, 1/2, 1/4, 1/8 of its size that is no smaller than what is asked for.
     """
@@ -57,11 +70,11 @@ def read_pixels(file: Path | bytes, size: Size, channels: int) -> Pixels:
         image.draft(None, (max(size), max(size)))  # None: whatever its colours
         if image.width * image.height > LARGE:
             with _ALONE:
-                image = _reduced(image, size)  # noqa: PLW2901
+                image = _reduced(image, size, fit)  # noqa: PLW2901
         else:
             image = _plain(ImageOps.exif_transpose(image))  # noqa: PLW2901
         if _xy(image) != size:
-            image = ImageOps.fit(image, (size[1], size[0]), Image.Resampling.BICUBIC)  # noqa: PLW2901
+            image = _fitted(image, (0, 0, image.width, image.height), size, fit)  # noqa: PLW2901
         return to_channels(np.asarray(image), channels)
 
 
@@ -74,7 +87,27 @@ def to_channels(pixels: Pixels, channels: int) -> Pixels:
     return np.ascontiguousarray(pixels.transpose(2, 0, 1))
 
 
-def _reduced(image: Image.Image, size: Size) -> Image.Image:
+def _fitted(image: Image.Image, box: tuple[float, float, float, float], size: Size, fit: Fit) -> Image.Image:
+    """What a box of an image holds, at a size."""
+    left, top, right, bottom = box
+    wide, high = right - left, bottom - top
+    if fit == "crop":
+        scale = min(wide / size[1], high / size[0])
+        across, down = min(wide, scale * size[1]), min(high, scale * size[0])  # which rounding may make larger
+        left, top = left + (wide - across) / 2, top + (high - down) / 2
+        box = (left, top, left + across, top + down)
+    scale = max(wide / size[1], high / size[0])
+    inner = (max(1, round(high / scale)), max(1, round(wide / scale))) if fit == "pad" else size
+    small = image.resize((inner[1], inner[0]), Image.Resampling.BICUBIC, box)
+    if inner == size:
+        return small
+    ground = GROUND if image.mode == "RGB" else round(sum(GROUND) / len(GROUND))
+    whole = Image.new(image.mode, (size[1], size[0]), ground)
+    whole.paste(small, (round((size[1] - inner[1]) / 2), round((size[0] - inner[0]) / 2)))
+    return whole
+
+
+def _reduced(image: Image.Image, size: Size, fit: Fit) -> Image.Image:
     """A large picture at a size: some rows at a time made smaller by a whole number, to three times the size at least,
     which cannot be told from the whole made smaller at once.
 
@@ -88,11 +121,8 @@ def _reduced(image: Image.Image, size: Size) -> Image.Image:
     boxes = [(0, top, image.width, min(top + rows, image.height)) for top in range(0, image.height, rows)]
     top = max(_top(image.crop(box)) for box in boxes) if image.mode in _DEEP else 0.0
     bands = [np.asarray(_plain(image.crop(box), top).reduce(factor)) for box in boxes]
-    wide, high = image.width / factor, image.height / factor  # of which the last pixels may be a part
-    scale = min(wide / sides[1], high / sides[0])
-    across, down = min(wide, scale * sides[1]), min(high, scale * sides[0])  # which rounding may make larger
-    middle = ((wide - across) / 2, (high - down) / 2, (wide + across) / 2, (high + down) / 2)
-    small = Image.fromarray(np.concatenate(bands)).resize((sides[1], sides[0]), Image.Resampling.BICUBIC, middle)
+    box = (0, 0, image.width / factor, image.height / factor)  # of which the last pixels may be a part
+    small = _fitted(Image.fromarray(np.concatenate(bands)), box, sides, fit)
     return small if turned is None else small.transpose(turned)
 
 

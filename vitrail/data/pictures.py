@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -67,27 +68,7 @@ class Pictures:
 
     def split(self, fraction: float, seed: int) -> tuple["Pictures", "Pictures"]:
         """The pictures without a fraction of each class, and that fraction, at least one; the same for a seed."""
-        total, counts = len(self), torch.bincount(self.labels, minlength=len(self.names))
-        if counts.min() < 2:  # noqa: PLR2004
-            name = self.names[int(counts.argmin())]
-            raise InputError(
-                f"class {name!r} has {int(counts.min())} pictures, and needs one to train and one to test on."
-            )
-        if not len(self.names) <= math.ceil(fraction * total) <= total - len(self.names):
-            raise InputError(
-                f"a fraction of {fraction} of {total} pictures cannot hold one of each of {len(self.names)} classes "
-                f"and leave one; choose another data.test."
-            )
-        from sklearn.model_selection import train_test_split  # noqa: PLC0415  # a second, for those who split
-
-        kept, held = train_test_split(
-            range(total), test_size=fraction, random_state=seed, stratify=self.labels.numpy(), shuffle=True
-        )
-        for without, other in ((held, kept), (kept, held)):  # a small class may be in one of them alone
-            for label in set(range(len(self.names))) - set(self.labels[without].tolist()):
-                one = next(number for number in other if self.labels[number] == label)
-                other.remove(one)
-                without.append(one)
+        kept, held = split_rows(self.labels.tolist(), self.names, fraction, seed)
         return self[torch.tensor(kept)], self[torch.tensor(held)]
 
     def fitted(self, size: tuple[int, int], channels: int) -> "Pictures":
@@ -129,6 +110,28 @@ class Pictures:
         mean = first / count
         std = (second / count - mean.square()).clamp(min=0).sqrt().clamp(min=1e-3)
         return Normalise(tuple(mean.tolist()), tuple(std.tolist()))
+
+
+def split_rows(labels: list[int], names: Sequence[str], fraction: float, seed: int) -> tuple[list[int], list[int]]:
+    """Rows without a fraction of each class, and that fraction, at least one; the same for a seed."""
+    total, counts = len(labels), np.bincount(labels, minlength=len(names))
+    if counts.min() < 2:  # noqa: PLR2004
+        name = names[int(counts.argmin())]
+        raise InputError(f"class {name!r} has {int(counts.min())} pictures, and needs one to train and one to test on.")
+    if not len(names) <= math.ceil(fraction * total) <= total - len(names):
+        raise InputError(
+            f"a fraction of {fraction} of {total} pictures cannot hold one of each of {len(names)} classes "
+            f"and leave one; choose another data.test."
+        )
+    from sklearn.model_selection import train_test_split  # noqa: PLC0415  # a second, for those who split
+
+    kept, held = train_test_split(range(total), test_size=fraction, random_state=seed, stratify=labels, shuffle=True)
+    for without, other in ((held, kept), (kept, held)):  # a small class may be in one of them alone
+        for label in set(range(len(names))) - {labels[row] for row in without}:
+            one = next(row for row in other if labels[row] == label)
+            other.remove(one)
+            without.append(one)
+    return kept, held
 
 
 def unit(images: Tensor) -> Tensor:

@@ -8,39 +8,56 @@ from typing import TYPE_CHECKING
 from vitrail.lazy import loader
 
 if TYPE_CHECKING:
-    from vitrail.families.catalogue import Cost, models, presets
-    from vitrail.families.costs import cost, count_parameters
-    from vitrail.families.model import Adapted, Model, build, check_memory, configure, families, family_of, known_as
+    from vitrail.families.catalogue import Cost, Shape, models, presets
+    from vitrail.families.costs import ROOM, at_once, cost, count_parameters, kept, speed
+    from vitrail.families.model import (
+        Adapted,
+        Model,
+        build,
+        check_memory,
+        configure,
+        empty,
+        families,
+        family_of,
+        known_as,
+    )
     from vitrail.families.vit.config import ViTConfig
     from vitrail.families.vit.model import ViT
 
 __all__ = [
+    "ROOM",
     "Adapted",
     "Cost",
     "Model",
+    "Shape",
     "ViT",
     "ViTConfig",
+    "at_once",
     "build",
     "check_memory",
     "configure",
     "cost",
     "count_parameters",
+    "empty",
     "families",
     "family_of",
+    "kept",
     "known_as",
     "models",
     "presets",
+    "speed",
 ]
 
 _HOMES = {
-    "vitrail.families.catalogue": ("Cost", "models", "presets"),
-    "vitrail.families.costs": ("cost", "count_parameters"),
+    "vitrail.families.catalogue": ("Cost", "Shape", "models", "presets"),
+    "vitrail.families.costs": ("ROOM", "at_once", "cost", "count_parameters", "kept", "speed"),
     "vitrail.families.model": (
         "Adapted",
         "Model",
         "build",
         "check_memory",
         "configure",
+        "empty",
         "families",
         "family_of",
         "known_as",

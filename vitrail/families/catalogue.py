@@ -25,6 +25,10 @@ class Shape(Config):
         """What such a model costs, by a formula; None where there is none, and the model itself has to be counted."""
         return None
 
+    def answering(self) -> int | None:
+        """About how many bytes are in memory at a time for one example that is answered; None where nothing says."""
+        return None
+
     def parameters(self) -> int:
         """How many numbers such a model learns, at least."""
         return 0

@@ -107,6 +107,12 @@ def build(name: str, **fields: Any) -> Model:
     return families[family_of(config)](config)
 
 
+def empty(config: Any) -> Model:
+    """A model without memory, that has shapes and no numbers."""
+    with torch.device("meta"):
+        return families[family_of(config)](config)
+
+
 def check_memory(config: Any, bytes_each: int = 4) -> None:
     """Refuse a model that this machine has no memory for, with so many bytes for each of its numbers."""
     if isinstance(config, Shape) and torch.get_default_device().type != "meta":

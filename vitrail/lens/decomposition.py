@@ -40,23 +40,23 @@ def writes(model: ViT, images: Tensor) -> Writes:
     with record(model) as trace:
         model(images)
     stream = trace.residual("encoder")
-    through = _Through(model, stream[-1])
+    through = _Through(model, [stream[end] for end in _ends(model)[-model.config.last :]])
     most = model.config.most_heads
     nothing = through.constant[:, None].expand(-1, most, -1) * torch.nan  # (b h classes)
     heads, feed_forward, biases = list[Tensor](), list[Tensor](), through.constant
     written = iter(stream[1:] - stream[:-1])
-    for block, site in zip(model.blocks, layer_sites(model), strict=True):
+    for layer, (block, site) in enumerate(zip(model.blocks, layer_sites(model), strict=True)):
         heads.append(nothing)
         feed_forward.append(nothing[:, 0])
         for sublayer in block.sublayers():
             wrote = next(written)
             if site is None or not isinstance(sublayer.f, Attention):
-                feed_forward[-1] = through(wrote)
+                feed_forward[-1] = through(wrote, layer)
                 continue
             scale = wrote.new_ones(()) if sublayer.scale is None else sublayer.scale
-            each = torch.stack([through(one * scale) for one in trace.heads(site).unbind(1)], 1)
+            each = torch.stack([through(one * scale, layer) for one in trace.heads(site).unbind(1)], 1)
             heads[-1] = torch.cat([each, nothing[:, each.shape[1] :]], 1)
-            biases = biases + through((sublayer.f.out.bias * scale).expand_as(stream[0]))
+            biases = biases + through((sublayer.f.out.bias * scale).expand_as(stream[0]), layer)
     return Writes(torch.stack(heads, 1), torch.stack(feed_forward, 1), through(stream[0]), biases)
 
 
@@ -70,40 +70,51 @@ def logit_lens(model: ViT, images: Tensor) -> Tensor:
     check_head(model)
     with record(model) as trace:
         model(images)
-    ends = [0, *accumulate(len(list(block.sublayers())) for block in model.blocks)]
     stream = trace.residual("encoder")
-    return torch.stack([model.answer(stream[end]) for end in ends])
+    return torch.stack([model.answer(stream[end]) for end in _ends(model)])
+
+
+def _ends(model: ViT) -> list[int]:
+    """Where the residual stream is before the first block, and after each."""
+    return [0, *accumulate(len(list(block.sublayers())) for block in model.blocks)]
 
 
 class _Through:
-    """From the residual stream to the logits, the last norm with the mean and scale that it had: an affine map."""
+    """From the residual streams that the head reads to the logits, the last norm with the mean and scale that it had
+    for each: an affine map.
+    """
 
-    def __init__(self, model: ViT, last: Tensor) -> None:
+    def __init__(self, model: ViT, last: list[Tensor]) -> None:
         self.model, self.late, norm = model, model.config.norm_last, model.norm
-        x = model.pool(last) if self.late else last
+        self.first = model.config.depth - len(last)  # the layer whose stream is the first that is read
         self.shift: Tensor
         if isinstance(norm, nn.LayerNorm):
-            self.scale = (x.var(-1, unbiased=False, keepdim=True) + norm.eps).rsqrt() * norm.weight
+            read = [model.pool(x) if self.late else x for x in last]
+            self.scales = [(x.var(-1, unbiased=False, keepdim=True) + norm.eps).rsqrt() * norm.weight for x in read]
             self.shift = norm.bias
         elif not isinstance(norm, BatchNorm) or norm.running_var is None or norm.running_mean is None:
             raise InputError(f"what {type(norm).__name__} does to a sum is not known; choose norm='layer' or 'batch'.")
         else:
-            self.scale = (norm.running_var + norm.eps).rsqrt() * norm.weight
-            self.shift = norm.bias - norm.running_mean * self.scale
-        self.constant = self._affine(torch.zeros_like(last))
+            scale = (norm.running_var + norm.eps).rsqrt() * norm.weight
+            self.scales, self.shift = [scale] * len(last), norm.bias - norm.running_mean * scale
+        self.constant = self._affine([torch.zeros_like(last[0])] * len(last))
 
-    def __call__(self, written: Tensor) -> Tensor:
-        """(b n w) -> (b classes), the linear part."""
-        return self._affine(written) - self.constant
+    def __call__(self, written: Tensor, layer: int = 0) -> Tensor:
+        """What was written in a layer (b n w), and is in the streams from there on -> (b classes), the linear part."""
+        nothing = torch.zeros_like(written)
+        read = range(self.first, self.first + len(self.scales))
+        return self._affine([written if layer <= after else nothing for after in read]) - self.constant
 
-    def _affine(self, x: Tensor) -> Tensor:
+    def _affine(self, streams: list[Tensor]) -> Tensor:
         pool, head = self.model.pool, self.model.head
-        return head(self._normed(pool(x)) if self.late else pool(self._normed(x)))
+        *before, last = range(len(streams))
+        x = self._normed(pool(streams[last]), last) if self.late else pool(self._normed(streams[last], last))
+        return head(torch.cat([*(self._normed(streams[one], one)[:, 0] for one in before), x], dim=-1))
 
-    def _normed(self, x: Tensor) -> Tensor:
+    def _normed(self, x: Tensor, number: int) -> Tensor:
         if isinstance(self.model.norm, nn.LayerNorm):
             x = x - x.mean(-1, keepdim=True)
-        return x * self.scale + self.shift
+        return x * self.scales[number] + self.shift
 
 
 def _check_additive(model: ViT) -> None:

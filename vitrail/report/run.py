@@ -17,7 +17,7 @@ SMOOTH = 60  # the loss is shown as a mean over one part of so many of the train
 def write_report(run: Run, task: Task, result: Result) -> Path:
     """Write report.html beside the model, from what the run has written and what its task has to show."""
     metric, metrics, part = task.metric, run.metrics(), task.held_out.part
-    per_epoch = max(1, result.steps // result.epochs)
+    per_epoch = max(1, round(result.steps / result.epochs))
     steps = [line for line in metrics if "epoch" not in line]
     tests = [line for line in metrics if "epoch" in line]
 

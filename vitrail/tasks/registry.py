@@ -9,5 +9,5 @@ __all__ = ["PictureTask", "prepare", "tasks"]
 
 
 def prepare(recipe: Recipe, progress: Progress = silent) -> Task:
-    """The task of a recipe, on its data."""
-    return tasks[recipe.task].prepare(recipe, progress)
+    """The task of a recipe, with its data at hand."""
+    return tasks[recipe.task].prepare(recipe, progress).gathered(progress)

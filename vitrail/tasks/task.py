@@ -95,7 +95,16 @@ class Task(ABC):
     @classmethod
     @abstractmethod
     def prepare(cls, recipe: Any, progress: Progress = silent) -> Self:
-        """Find the data, choose what the recipe leaves out, and have the examples at hand."""
+        """Find the data and choose what the recipe leaves out: what takes seconds, after which the plan is known."""
+
+    def gathered(self, progress: Progress = silent) -> Self:  # noqa: ARG002
+        """With the examples at hand: what may take minutes, such as decoding them."""
+        return self
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """How many examples there are to learn from, and to measure on, as far as is known before they are at hand."""
+        return len(self.examples), len(self.held_out)
 
     @classmethod
     def evaluation_set(cls, trained: "Trained", data: str | None, progress: Progress = silent) -> EvaluationSet:
@@ -109,12 +118,17 @@ class Task(ABC):
             raise InputError(
                 f"the task {trained.recipe.task!r} is measured on what its run held out; leave {data!r} out."
             )
-        return cls.prepare(trained.recipe, progress).held_out
+        return cls.prepare(trained.recipe, progress).gathered(progress).held_out
 
     @classmethod
     def predict(cls, trained: "Trained", inputs: Sequence[str], **options: Any) -> list[Any]:  # noqa: ARG003
         """What a finished model says of inputs, given as a user has them: files, or texts."""
         raise InputError(f"{trained.weights.path!r} is a {trained.weights.family}, whose task answers no inputs yet.")
+
+    @property
+    def stored(self) -> int:
+        """Bytes of data that are kept in memory."""
+        return 0
 
     @property
     @abstractmethod
@@ -137,9 +151,11 @@ class Task(ABC):
             return self.weights.model().float()
         return families[family_of(self.config)](self.config)
 
-    def fit_head(self, model: Model, progress: Progress = silent) -> None:  # noqa: ARG002
-        """Fit the head of a model whose other weights stay as they are (weights.freeze)."""
-        raise InputError(f"weights.freeze is not for the task {self.recipe.task!r}; leave it out.")
+    def with_head(self, progress: Progress = silent) -> Self:  # noqa: ARG002
+        """With weights whose head was fitted to the examples, while the others stay as they are (weights.freeze)."""
+        if self.recipe.weights.freeze:
+            raise InputError(f"weights.freeze is not for the task {self.recipe.task!r}; leave it out.")
+        return self
 
     def keep(self, folder: Path) -> dict[str, Any]:  # noqa: ARG002
         """Write what the model is used with, such as a tokenizer, and give what ``weights.save`` should say of it."""
@@ -155,8 +171,12 @@ class Task(ABC):
 
     def plan(self) -> list[tuple[str, str]]:
         """What is said of the data before a training begins: a name and a line each; no name goes on with the last."""
-        held = self.held_out
-        return [("data", f"{len(self.examples):,} examples to train on, {len(held):,} to measure on ({held.part})")]
+        train, held = self.counts
+        return [("data", f"{train:,} examples to train on, {held:,} to measure on")]
+
+    def findings(self) -> list[tuple[str, str]]:
+        """What came to light when the examples were gathered, likewise."""
+        return []
 
     def settings(self) -> list[tuple[str, str]]:
         """What is said of how they are changed on the way to the model, likewise."""

@@ -1,10 +1,12 @@
 """Training."""
 
-from vitrail.training.job import Interrupted, Job, Measured, Result, train_head
+from vitrail.training.forecast import Forecast, fitted, forecast, paced
+from vitrail.training.job import Interrupted, Job, Measured, Result, finish_head
 from vitrail.training.loop import NotFinite, Step, fit
 from vitrail.training.optim import Muon, adamw, muon, warmup_cosine
 
 __all__ = [
+    "Forecast",
     "Interrupted",
     "Job",
     "Measured",
@@ -13,8 +15,11 @@ __all__ = [
     "Result",
     "Step",
     "adamw",
+    "finish_head",
     "fit",
+    "fitted",
+    "forecast",
     "muon",
-    "train_head",
+    "paced",
     "warmup_cosine",
 ]

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -12,19 +11,19 @@ import torch
 from torch import Tensor
 from torch.optim.swa_utils import AveragedModel
 
+from vitrail.core import Stack
 from vitrail.data import Batches
 from vitrail.distributed import World
 from vitrail.errors import InputError
 from vitrail.families import Model, check_memory, count_parameters
-from vitrail.progress import Progress, silent
 from vitrail.tasks.task import Measurement, Task
 from vitrail.training.checkpoint import Checkpoints, unpack
+from vitrail.training.forecast import LEARNED
 from vitrail.training.log import Log
 from vitrail.training.loop import NotFinite, Optimizer, Precision, Step, fit
 from vitrail.training.optim import adamw, muon, warmup_cosine
 
 Tensors = tuple[Tensor, ...] | list[Tensor]
-LEARNED = 16  # bytes for each number that is learned: itself, its gradient, and what AdamW keeps of it
 
 
 class Directory(Protocol):
@@ -59,7 +58,7 @@ class Result:
 
     measurement: Measurement
     parameters: int
-    epochs: int
+    epochs: float
     steps: int
     seconds: float
     waited: float  # fraction of the seconds that the model waited for data
@@ -76,9 +75,12 @@ class Interrupted(InputError):  # noqa: N818
 
 
 class Job:
-    """A training ready to start, or to go on. ``steps`` trains, ``finish`` measures and writes the run."""
+    """A training ready to start, or to go on. ``steps`` trains, ``finish`` measures and writes the run.
 
-    def __init__(self, task: Task, run: Directory, world: World) -> None:
+    With a budget of seconds for its steps, and what is done between them, it ends in that time, if not before.
+    """
+
+    def __init__(self, task: Task, run: Directory, world: World, budget: float | None = None) -> None:
         self.task, self.recipe, self.run, self.world = task, task.recipe, run, world
         train = self.recipe.train
         if world.device.type == "cpu":
@@ -89,7 +91,11 @@ class Job:
         self.optimizer = self._optimizer()
         self.precision = Precision(train.precision, world.device.type)
         self.average = _average(self.model, train.ema) if train.ema else None
+        for module in self.model.modules():
+            if isinstance(module, Stack):
+                module.recompute = train.recompute
         self.step, self.seconds, self.waited = 0, 0.0, 0.0
+        self.budget, self.spent = budget, 0.0  # seconds by the clock, since the first step
         self.damaged: list[str] = []  # checkpoints that could not be gone on from
 
     @property
@@ -107,17 +113,15 @@ class Job:
         """The model that is measured and kept: the running average, if there is one."""
         return self.model if self.average is None else cast("Model", self.average.module)
 
-    def estimate(self) -> float:
-        """About how many seconds a step takes, tried on a copy."""
-        model = deepcopy(self.model).train()
-        times = []
-        for _ in range(3):
-            began = time.perf_counter()
-            for batch in next(self.batches.starting(0)):
-                with self.precision.forward():
-                    self.task.objective(model, batch).backward()
-            times.append(time.perf_counter() - began)
-        return min(times)
+    @property
+    def gone(self) -> float:
+        """The steps that are done; or those that would be, if they went as the time does."""
+        return self.step if self.budget is None else max(self.step, self.total * self.spent / self.budget)
+
+    @property
+    def finished(self) -> bool:
+        """Whether all steps are done, or the time is up."""
+        return self.gone >= self.total
 
     def resume(self) -> int:
         """Go on from the newest complete checkpoint; the step it stands at."""
@@ -130,36 +134,40 @@ class Job:
     def steps(self, stop: Callable[[], bool] = lambda: False) -> Iterator[Step | Measured]:
         """Train, one update at a time; each goes into metrics.jsonl, and so does each measurement."""
         train, saved, kept = self.recipe.train, time.monotonic(), self._moments()
+        began = time.monotonic() - self.spent
         if self.step in kept:
             self._keep()
         with self.run.log(self.step, on=self.world.first, board=train.tensorboard) as log:
             for update in self.updates():
-                step, asked = self._together(update, asked=stop())
+                step, asked = self._together(update, asked=stop(), spent=time.monotonic() - began)
                 log(step.line())
                 yield step
                 if self.step in kept:
                     self._keep()
                 epoch, rest = divmod(self.step, self.batches.per_epoch)
-                if rest == 0 and (epoch % train.evaluate == 0 or self.step == self.total):
+                if rest == 0 and (epoch % train.evaluate == 0 or self.finished):
                     measured = self.measure(epoch)
                     log(measured.line())
                     yield measured
                 if asked:
                     self._save(log)
                     raise Interrupted(f"stopped after step {self.step:,} of {self.total:,}, and saved")
-                if self.step == self.total or time.monotonic() - saved >= train.checkpoint:
+                if self.finished or time.monotonic() - saved >= train.checkpoint:
                     self._save(log)
                     saved = time.monotonic()
+                if self.finished:
+                    break
 
     def updates(self) -> Iterator[Step]:
         """The updates alone, with nothing logged, measured or saved between them."""
         optim = self.recipe.optim
+        schedule = warmup_cosine(self.total, round(optim.warmup * self.total))
         updates = fit(
             self.world.wrap(self.model),
             self.task.objective,
             self.batches.starting(self.step),
             self.optimizer,
-            warmup_cosine(self.total, round(optim.warmup * self.total)),
+            lambda step: schedule(max(step, self.gone)),
             clip=optim.clip,
             start=self.step,
             precision=self.precision,
@@ -173,11 +181,13 @@ class Job:
             where = f" (epoch {epoch + 1}, batch {batch + 1} of {self.batches.per_epoch})"
             raise NotFinite(error.what, error.value, error.step, where) from None
 
-    def _together(self, step: Step, *, asked: bool) -> tuple[Step, bool]:
-        """A step with the loss over all processes, and whether any of them was asked to stop."""
+    def _together(self, step: Step, *, asked: bool, spent: float) -> tuple[Step, bool]:
+        """A step with the loss over all processes, and whether any of them was asked to stop; by the first's clock."""
         if self.world.size == 1:
+            self.spent = spent
             return step, asked
-        total, weight, asking = self.world.sums(step.loss * step.weight, step.weight, float(asked))
+        numbers = (step.loss * step.weight, step.weight, float(asked), spent * self.world.first)
+        total, weight, asking, self.spent = self.world.sums(*numbers)
         return replace(step, loss=total / weight), asking > 0
 
     def measure(self, epoch: int) -> Measured:
@@ -190,8 +200,8 @@ class Job:
         result = Result(
             measurement=self.task.held_out.measure(self.trained, self.world),
             parameters=self.parameters,
-            epochs=self.recipe.train.epochs,
-            steps=self.total,
+            epochs=_whole(self.step / self.batches.per_epoch),
+            steps=self.step,
             seconds=round(self.seconds, 1),
             waited=round(self.waited / max(self.seconds, 1e-9), 4),
             run=str(self.run.path),
@@ -231,6 +241,7 @@ class Job:
             "scaler": self.precision.scaler.state_dict(),
             "seconds": self.seconds,
             "waited": self.waited,
+            "spent": self.spent,
         }
         with _written(f"the checkpoint at step {self.step}"):
             log.sync()
@@ -243,6 +254,7 @@ class Job:
         self.optimizer.load_state_dict(state["optimizer"])
         self.precision.scaler.load_state_dict(state["scaler"])
         self.seconds, self.waited = state["seconds"], state["waited"]
+        self.spent = state.get("spent", self.seconds)
 
     def _optimizer(self) -> Optimizer:
         o = self.recipe.optim
@@ -263,21 +275,24 @@ class Job:
         return Batches(examples, train.batch, train.epochs, train.seed, parts, mine, world.device)
 
 
-def train_head(task: Task, model: Model, run: Directory, world: World, progress: Progress = silent) -> Result:
-    """Fit the head alone of weights that stay as they are, test, and write the run: as a training's ``finish``."""
-    began = time.perf_counter()
-    task.fit_head(model.to(world.device), progress)
+def finish_head(task: Task, run: Directory, world: World, seconds: float) -> Result:
+    """Measure and write weights whose head alone was fitted, in so many seconds: as a training's ``finish``."""
+    model = task.model().to(world.device)
     result = Result(
         measurement=task.held_out.measure(model, world),
         parameters=count_parameters(model),
         epochs=1,
         steps=0,
-        seconds=round(time.perf_counter() - began, 1),
+        seconds=round(seconds, 1),
         waited=0.0,
         run=str(run.path),
     )
     run.finish(model, task, result)
     return result
+
+
+def _whole(number: float) -> float:
+    return int(number) if number == int(number) else round(number, 2)
 
 
 @contextmanager

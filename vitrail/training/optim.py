@@ -126,12 +126,12 @@ class Together:
             optimizer.load_state_dict(state[str(number)])
 
 
-def warmup_cosine(steps: int, warmup: int) -> Callable[[int], float]:
+def warmup_cosine(steps: int, warmup: int) -> Callable[[float], float]:
     """The fraction of the learning rate: (t + 1) / warmup at first, then (1 + cos(pi u)) / 2 with u from 0 to 1."""
 
-    def fraction(step: int) -> float:
+    def fraction(step: float) -> float:
         if step < warmup:
-            return (step + 1) / warmup
+            return min(1.0, (step + 1) / warmup)
         return (1 + cos(pi * (step - warmup) / max(1, steps - warmup))) / 2
 
     return fraction

@@ -12,7 +12,7 @@ from vitrail.files import Pathlike, read_json
 from vitrail.weights.files import Lazy, json_table, listed, read_shards, read_tensors
 from vitrail.weights.formats import Format, Request, formats
 from vitrail.weights.hub import fetch
-from vitrail.weights.weights import Weights, checked_config, owned, stated_labels, stated_normalise
+from vitrail.weights.weights import Weights, checked_config, owned, stated_fit, stated_labels, stated_normalise
 
 WHOLE = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 KINDS = (".safetensors", ".npz", ".bin", ".pt", ".pth")
@@ -115,7 +115,14 @@ def _own(folder: Path, about: dict[str, Any], request: Request) -> Weights:
     labels = read_json(folder / "labels.json") if (folder / "labels.json").is_file() else None
     normalise = request.normalise or stated_normalise(about, str(folder))
     return Weights(
-        str(folder), "vitrail", about["family"], config, state, normalise, stated_labels(labels, str(folder))
+        str(folder),
+        "vitrail",
+        about["family"],
+        config,
+        state,
+        normalise,
+        stated_labels(labels, str(folder)),
+        fit=stated_fit(about),
     )
 
 

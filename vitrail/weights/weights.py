@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 
 from vitrail.core.positions import Computed
+from vitrail.data.decode import FITS, Fit
 from vitrail.data.normalise import Normalise
-from vitrail.errors import AGAIN, InputError
-from vitrail.families import Model, families, family_of
+from vitrail.errors import AGAIN, InputError, unknown
+from vitrail.families import Model, empty, families, family_of
 from vitrail.weights.files import Tensors, listed
 
 LARGEST = 1_000_000  # of any number in a configuration
@@ -28,6 +29,7 @@ class Weights:
     labels: tuple[str, ...] | None = None
     notes: list[str] = field(default_factory=list)  # what was not taken as it was
     assumed: str = ""  # how pictures are normalised, where nothing says
+    fit: Fit = "crop"  # what of a picture is seen
 
     def __post_init__(self) -> None:
         classes = getattr(self.config, "classes", 0)
@@ -88,8 +90,7 @@ class Weights:
     def _empty(self) -> Model:
         """The model without memory."""
         try:
-            with torch.device("meta"):
-                return families[self.family](self.config)
+            return empty(self.config)
         except (RuntimeError, OverflowError, TypeError, MemoryError):  # sizes that no machine could count
             raise InputError(f"{self.path!r} describes a model that cannot be, with sizes beyond all bounds.") from None
 
@@ -131,6 +132,7 @@ class Usage:
 
     normalise: Normalise | None = None
     labels: tuple[str, ...] | None = None
+    fit: Fit = "crop"
 
 
 def described(config: Any, name: str, usage: Usage) -> dict[str, Any]:
@@ -140,6 +142,8 @@ def described(config: Any, name: str, usage: Usage) -> dict[str, Any]:
         about = {"format": name, **about}
     if usage.normalise is not None:
         about["normalise"] = usage.normalise.table()
+    if usage.fit != "crop":
+        about["fit"] = usage.fit
     return about if usage.labels is None else {**about, "labels": list(usage.labels)}
 
 
@@ -150,6 +154,14 @@ def stated_normalise(about: dict[str, Any], path: str) -> Normalise | None:
     if table is not None and stated is None:
         raise InputError(f"{path!r} does not say how pictures are normalised in numbers: {str(table)[:80]}; mend it.")
     return stated
+
+
+def stated_fit(about: dict[str, Any]) -> Fit:
+    """What of a picture is seen, likewise."""
+    fit = about.get("fit", "crop")
+    if fit not in FITS:
+        raise unknown("fit", fit, FITS)
+    return fit
 
 
 def stated_labels(names: Any, path: str) -> tuple[str, ...] | None:

@@ -6,6 +6,7 @@ from typing import Any
 from safetensors.torch import save_file
 from torch import Tensor
 
+from vitrail.data.decode import Fit
 from vitrail.data.normalise import Normalise
 from vitrail.errors import InputError, unknown
 from vitrail.families import Model, family_of
@@ -21,14 +22,15 @@ def save(
     *,
     normalise: Any = None,
     labels: tuple[str, ...] | None = None,
+    fit: Fit = "crop",
     **about: Any,
 ) -> None:
     """Write a model: ``vitrail`` (a run directory), ``hf`` (a folder), ``timm``, ``torchvision``, ``vit-pytorch``
     (.safetensors, or .pt), ``npz`` (Google's).
 
     What a file of these cannot say, such as the number of heads, goes into NAME.json beside it. How pictures are
-    normalised (a pair of mean and std), and what the classes are called, are kept where the format has a place for
-    them.
+    normalised (a pair of mean and std), what of them is seen (crop, pad, squash), and what the classes are called, are
+    kept where the format has a place for them.
     """
     model = getattr(model, "_orig_mod", model)  # of a compiled model
     tied = ties(model)
@@ -36,7 +38,7 @@ def save(
     state = {name: tensor.detach().cpu().contiguous() for name, tensor in every if name not in tied}
     normalise = Normalise.of(normalise)
     if format == "vitrail":
-        _run(Path(path), state, labels, {**described(model.config, format, Usage(normalise)), **about})
+        _run(Path(path), state, labels, {**described(model.config, format, Usage(normalise, fit=fit)), **about})
         return
     kinds = [kind() for kind in formats.values() if kind.name == format]
     if not kinds:
@@ -47,7 +49,7 @@ def save(
     kind = next((kind for kind in kinds if kind.family == family and kind.suits(model.config)), None)
     if kind is None:
         raise InputError(f"the model is a {family}, which {format} has no place for; choose format='vitrail'.")
-    kind.write(Path(path), model.config, state, Usage(normalise, labels))
+    kind.write(Path(path), model.config, state, Usage(normalise, labels, fit))
 
 
 def _run(folder: Path, state: dict[str, Tensor], labels: tuple[str, ...] | None, about: dict[str, Any]) -> None:

@@ -14,7 +14,8 @@ from vitrail.families.model import Adapted, State
 from vitrail.families.vit.config import ViTConfig
 
 STEM = "embed.stem."
-FREE = ("image", "patch", "channels", "classes", "prelogits", "dropout", "drop_path", "layer_drop")
+FREE = ("image", "patch", "channels", "classes", "prelogits", "pool", "last", "dropout", "drop_path", "layer_drop")
+HEAD = ("classes", "prelogits", "pool", "last")  # with another of these the head is another
 
 
 def adapt(
@@ -23,15 +24,11 @@ def adapt(
     """The same model with other fields; with a fresh head, if asked for."""
     if head not in ("keep", "fresh"):
         raise unknown("head", head, ["keep", "fresh"])
-    changes = {name: value for name, value in changes.items() if value is not None}
-    wanted = ViTConfig(**{**config.model_dump(), **_head(config, changes)})
-    for name in ViTConfig.model_fields:
-        if name not in FREE and getattr(wanted, name) != getattr(config, name):
-            raise InputError(
-                f"{name}={getattr(wanted, name)!r} cannot be had from weights with {getattr(config, name)!r}; "
-                f"leave it out."
-            )
+    wanted = _wanted(config, {name: value for name, value in changes.items() if value is not None})
     state, notes = dict(state), list[str]()
+    if wanted.pool != config.pool:
+        notes.append(f"the head reads {_POOLS[wanted.pool]} instead of {_POOLS[config.pool]}")
+        _pool(config, wanted, state)
     if wanted.patch != config.patch:
         notes.append(f"patches of {config.patch} pixels made patches of {wanted.patch}")
         _patch(config, wanted, state)
@@ -41,12 +38,25 @@ def adapt(
     if wanted.grid != config.grid:
         notes.append(f"positions of {_times(config.grid)} patches resampled to {_times(wanted.grid)}")
         _positions(config, wanted, state)
-    if wanted.classes != config.classes or wanted.prelogits != config.prelogits:
+    if any(getattr(wanted, name) != getattr(config, name) for name in HEAD):
         notes.append(_new_head(config, wanted, state))
     elif head == "fresh" and wanted.classes:
         fresh_head(wanted, state)
         notes.append(f"the head for {wanted.classes} classes replaced by a fresh one")
-    return Adapted(wanted, state, normalise, notes, head == "fresh" or wanted.classes != config.classes)
+    other = any(getattr(wanted, name) != getattr(config, name) for name in ("classes", "pool", "last"))
+    return Adapted(wanted, state, normalise, notes, head == "fresh" or other)
+
+
+def _wanted(config: ViTConfig, changes: dict[str, Any]) -> ViTConfig:
+    wanted = ViTConfig(**{**config.model_dump(), **_head(config, changes)})
+    for name in ViTConfig.model_fields:
+        if name not in FREE and getattr(wanted, name) != getattr(config, name):
+            raise InputError(
+                f"{name}={getattr(wanted, name)!r} cannot be had from weights with {getattr(config, name)!r}; "
+                f"leave it out."
+            )
+    unread = config.prefix - wanted.prefix  # a class token that the head does not read is one more register
+    return ViTConfig(**{**wanted.model_dump(), "registers": config.registers + max(0, unread)})
 
 
 def fresh_head(config: ViTConfig, state: State) -> None:
@@ -54,7 +64,7 @@ def fresh_head(config: ViTConfig, state: State) -> None:
     some = next(tensor for tensor in state.values() if tensor.is_floating_point())
     names = ("logits", "distilled") if config.pool == "distilled" else ("logits",)
     for name in names:
-        state[f"head.{name}.weight"] = some.new_zeros(config.classes, config.prelogits or config.width)
+        state[f"head.{name}.weight"] = some.new_zeros(config.classes, config.prelogits or config.pooled)
         state[f"head.{name}.bias"] = some.new_zeros(config.classes)
 
 
@@ -84,6 +94,29 @@ def _new_head(config: ViTConfig, wanted: ViTConfig, state: State) -> str:
         return f"the head for {config.classes} classes taken off{before}"
     fresh_head(wanted, state)
     return f"the head for {config.classes} classes replaced by a fresh one for {wanted.classes}{before}"
+
+
+_POOLS = {
+    "class": "the class token",
+    "mean": "the mean of the patches",
+    "both": "class token and mean of the patches",
+    "distilled": "class and distillation token",
+}
+
+
+def _pool(config: ViTConfig, wanted: ViTConfig, state: State) -> None:
+    """Other tokens for the head."""
+    if wanted.prefix == config.prefix:
+        return
+    if wanted.prefix or config.position not in ("learned", "none"):
+        raise InputError(f"pool={wanted.pool!r} cannot be had from weights with {config.pool!r}; leave it out.")
+    names = ("embed.class_token", "embed.distillation_token")[: config.prefix]
+    tokens = torch.stack([state.pop(name) for name in names])
+    if config.position == "learned":
+        position = state["embed.position.embedding"]
+        tokens, state["embed.position.embedding"] = tokens + position[: config.prefix], position[config.prefix :]
+    registers = [state["embed.registers"]] if config.registers else []
+    state["embed.registers"] = torch.cat([tokens, *registers])
 
 
 def _patch(config: ViTConfig, wanted: ViTConfig, state: State) -> None:
@@ -141,8 +174,8 @@ def other_channels(kernels: Tensor, channels: int) -> Tensor:
 
 
 def _positions(config: ViTConfig, wanted: ViTConfig, state: State) -> None:
-    prefix = "embed.position."
-    position = positions[config.position](config.grid, config.width, config.most_heads, prefix=config.prefix)
+    prefix = "embed.position."  # after the pooling was seen to, which goes before
+    position = positions[config.position](config.grid, config.width, config.most_heads, prefix=wanted.prefix)
     own = {name: state[f"{prefix}{name}"] for name in position.state_dict()}
     position.load_state_dict({name: tensor.float() for name, tensor in own.items()})
     for name, tensor in position.on(wanted.grid).items():

@@ -39,7 +39,8 @@ ByLayer = Annotated[int | tuple[int, ...], BeforeValidator(_by_layer)]  # one fo
 
 Depth = Annotated[int, Field(ge=1, le=10_000)]  # ten times the deepest Transformer that was ever trained
 
-PREFIX = {"class": 1, "mean": 0, "distilled": 2}  # tokens with a position before the patches, of each pooling
+# Tokens with a position before the patches, of each pooling.
+PREFIX = {"class": 1, "mean": 0, "both": 1, "distilled": 2}
 
 
 class ViTConfig(Shape):
@@ -53,7 +54,8 @@ class ViTConfig(Shape):
     patch: PositiveInt = 16
     channels: PositiveInt = 3
     classes: NonNegativeInt = 1000  # 0: no head, the pooled features are the output
-    pool: Literal["class", "mean", "distilled"] = "class"  # distilled: class and distillation token, each with a head
+    pool: Literal["class", "mean", "both", "distilled"] = "class"  # distilled: class and distillation token, two heads
+    last: PositiveInt = 1  # layers whose class tokens the head is given side by side, up to the last
     norm_last: bool = False  # the last norm after the pooling instead of before it
     position: str = "learned"
     stem: str = "patch"
@@ -92,6 +94,13 @@ class ViTConfig(Shape):
             raise InputError("position='relative' is between patches, which tokens=... groups; choose another of them.")
         if self.pool == "distilled" and self.prelogits:
             raise InputError("pool='distilled' has two heads and no prelogits; leave prelogits out.")
+        if self.pool == "both" and self.norm_last:
+            raise InputError("pool='both' is of tokens that are normalised already; leave norm_last out.")
+        if self.last > 1 and (self.pool not in ("class", "both") or self.norm_last or self.last > self.depth):
+            raise InputError(
+                f"last={self.last} is of class tokens, normalised before they are pooled, of at most "
+                f"depth={self.depth} layers; choose pool='class' or 'both', or leave it out."
+            )
         check_size("image", self.size, self.patch)
         for registry in (positions, stems, norms, activations):
             registry[getattr(self, registry.noun)]  # a name it does not know is an error
@@ -119,6 +128,11 @@ class ViTConfig(Shape):
     def cost(self) -> Cost | None:
         return vit_cost(self)
 
+    def answering(self) -> int:
+        tokens = self.prefix + self.registers + (self.tokens or self.patches)
+        widest = max(hidden for _, hidden in self.layers)
+        return 8 * tokens * (2 * widest + 4 * self.width)  # twice what a block has, as was seen (bench/README.md)
+
     def parameters(self) -> int:
         cost = self.cost() or self.model_copy(update={"stem": "patch"}).cost()
         return 0 if cost is None else cost.parameters
@@ -143,6 +157,11 @@ class ViTConfig(Shape):
     def prefix(self) -> int:
         """Tokens before the patches that have a position: class and distillation token."""
         return PREFIX[self.pool]
+
+    @property
+    def pooled(self) -> int:
+        """Numbers that the head is given."""
+        return self.width * (self.last + (self.pool == "both"))
 
     @property
     def patches(self) -> int:

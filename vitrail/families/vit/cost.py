@@ -70,8 +70,8 @@ def _grouping(c: "ViTConfig") -> Cost:
 
 
 def _head(c: "ViTConfig") -> Cost:
-    before = _map(c.width, c.prelogits, 1) if c.prelogits else Cost(0, 0)
-    logits = _map(c.prelogits or c.width, c.classes, 1) if c.classes else Cost(0, 0)
+    before = _map(c.pooled, c.prelogits, 1) if c.prelogits else Cost(0, 0)
+    logits = _map(c.prelogits or c.pooled, c.classes, 1) if c.classes else Cost(0, 0)
     return before + logits + (logits if c.pool == "distilled" else Cost(0, 0))
 
 

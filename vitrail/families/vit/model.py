@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from vitrail.core import (
     Attention,
     Block,
+    ClassMeanPool,
     ClassPool,
     DistilledHead,
     DistilledPool,
@@ -62,18 +63,18 @@ class ViT(Model):
 
         Apart, what each answering token says, (b a classes): class and distillation token, each with a teacher.
         """
-        x = self._pooled(self.stream(image, self._answering(shortest=shortest)))
+        x = self._pooled(*self._read(image, shortest=shortest))
         if not apart:
             return self.head(x)
         return self.head.apart(x) if isinstance(self.head, DistilledHead) else self.head(x)[:, None]
 
     def answer(self, stream: Tensor) -> Tensor:
-        """The residual stream (b n w) -> logits (b classes)."""
-        return self.head(self._pooled(stream))
+        """The residual stream (b n w) -> logits (b classes); of a head that reads several layers, as if all were it."""
+        return self.head(self._pooled(*[stream] * self.config.last))
 
     def pooled(self, image: Tensor) -> Tensor:
-        """(b c H W) -> (b w): what the head is given, a picture as one vector."""
-        pooled = self._pooled(self.stream(image, self._answering(shortest=True)))
+        """(b c H W) -> (b w), or several w: what the head is given, a picture as one vector."""
+        pooled = self._pooled(*self._read(image, shortest=True))
         return pooled.mean(1) if self.config.pool == "distilled" else pooled
 
     def features(self, image: Tensor) -> Tensor:
@@ -86,13 +87,21 @@ class ViT(Model):
         x, mask = self.embed(image), self.embed.mask(image)
         return self.encoder(x, mask) if rows is None else self.encoder.rows(x, rows, mask)
 
+    def _read(self, image: Tensor, *, shortest: bool) -> list[Tensor]:
+        """The residual streams that the head reads, after the last block and maybe some before it."""
+        if self.config.last == 1:
+            return [self.stream(image, self._answering(shortest=shortest))]
+        return self.encoder.last(self.embed(image), self.config.last, self.embed.mask(image))
+
     def _answering(self, *, shortest: bool) -> slice | None:
         """The rows that the answer is made of, if they are few and enough for the last norm."""
-        few = shortest and self.config.prefix and not getattr(self.norm, "across_tokens", False)
-        return slice(0, self.config.prefix) if few else None
+        few = shortest and self.config.pool in ("class", "distilled")
+        return slice(0, self.config.prefix) if few and not getattr(self.norm, "across_tokens", False) else None
 
-    def _pooled(self, x: Tensor) -> Tensor:
-        return self.norm(self.pool(x)) if self.config.norm_last else self.pool(self.norm(x))
+    def _pooled(self, *streams: Tensor) -> Tensor:
+        *before, x = streams
+        pooled: Tensor = self.norm(self.pool(x)) if self.config.norm_last else self.pool(self.norm(x))
+        return torch.cat([*(self.norm(one)[:, 0] for one in before), pooled], dim=-1) if before else pooled
 
     @property
     def blocks(self) -> list[Block]:
@@ -126,8 +135,11 @@ def _answer(config: ViTConfig) -> tuple[nn.Module, nn.Module]:
     """The pooling, and the head."""
     if config.pool == "distilled":
         return DistilledPool(), DistilledHead(config.width, config.classes)
-    pool = ClassPool() if config.pool == "class" else MeanPool(config.registers)
-    return pool, Head(config.width, config.classes, config.prelogits)
+    head = Head(config.pooled, config.classes, config.prelogits)
+    if config.pool == "class":
+        return ClassPool(), head
+    before = config.prefix + config.registers
+    return (MeanPool if config.pool == "mean" else ClassMeanPool)(before), head
 
 
 def encoder(config: ViTConfig) -> Stack:

@@ -1,8 +1,9 @@
 """What a recipe leaves out, chosen from the pictures: shown before the training, and any of it can be set."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
+from vitrail.data import Found
 from vitrail.tasks.pictures.recipe import PictureRecipe
 from vitrail.tasks.task import Choice
 from vitrail.weights import Weights
@@ -18,6 +19,13 @@ class Facts:
     grey: bool
     tests: int = 0  # pictures to test on
     weights: Weights | None = None  # to start from
+    oblong: float = 0.0  # the fraction of the pictures that are no squares
+
+    @classmethod
+    def of(cls, found: Found, weights: Weights | None) -> Self:
+        """Those of pictures that were found."""
+        pictures, tests = sum(found.train), sum(found.held)
+        return cls(pictures, len(found.names), found.sizes[1], found.grey, tests, weights, found.oblong)
 
 
 SMALL, MEDIUM = 3_000, 30_000  # pictures

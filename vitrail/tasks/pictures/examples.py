@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from vitrail.data import Aside, Batch, Examples, Normalise, Pictures, Rows, unit
 from vitrail.distributed import ALONE, World
-from vitrail.families import Model
+from vitrail.families import Model, at_once
 from vitrail.tasks.pictures.scores import scores
 from vitrail.tasks.task import EvaluationSet, Measurement
 
@@ -57,14 +57,12 @@ class TestPictures(EvaluationSet):
 
 
 @torch.no_grad()
-def answers(
-    model: nn.Module, pictures: Pictures, normalise: Normalise, world: World = ALONE, size: int = 256
-) -> Tensor:
+def answers(model: Model, pictures: Pictures, normalise: Normalise, world: World = ALONE, most: int = 256) -> Tensor:
     """The logits (m classes) for every picture once; each process computes a part, and all get the whole."""
     model.eval()
     mine = pictures.rows[world.rank :: world.size]
     parts = []
-    for rows in mine.split(size) if len(mine) else ():
+    for rows in mine.split(at_once(model.config, most)) if len(mine) else ():
         images = normalise(unit(pictures.store[rows].to(world.device)))
         parts.append(model(images, shortest=True).float().cpu())
     whole = world.gathered(torch.cat(parts) if parts else torch.zeros(0), len(pictures))

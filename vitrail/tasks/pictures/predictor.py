@@ -129,7 +129,9 @@ class Predictor:
 
     def _read(self, one: Input) -> Tensor | str:
         try:
-            return torch.from_numpy(read_pixels(one.content, self.size, self.model.config.channels).copy())
+            return torch.from_numpy(
+                read_pixels(one.content, self.size, self.model.config.channels, self.weights.fit).copy()
+            )
         except Unreadable as error:
             return str(error)
 

@@ -1,7 +1,7 @@
 """The recipe of labelling pictures."""
 
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat
 
@@ -20,7 +20,8 @@ class Data(Config):
     test: Fraction = 0.2  # of the pictures, where they do not come in two parts
     seed: Seed = 0  # of the split, apart from the run's own, so that every run is tested on the same pictures
     bad: Rate = 0.1  # the fraction of files that cannot be read which stops the run
-    memory: PositiveFloat = 2.0  # gigabytes of decoded pictures kept in memory; more are kept in a file
+    memory: PositiveFloat = 2.0  # gigabytes of decoded pictures kept in memory, if free; more are kept in a file
+    fit: Literal["crop", "pad", "squash"] = "crop"  # the middle of a picture; all of it, on grey; all, out of shape
 
 
 class Augment(Config):

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from vitrail.data import Aside, Parts, Pictures
+from vitrail.data import Aside, Found, Parts, Pictures
 from vitrail.progress import NAMED, first_of
 from vitrail.tasks.pictures.scores import Scores
 from vitrail.tasks.sections import Bin, Card, Confusion, Figure, Gallery, Reliability, Section, Table
@@ -15,30 +15,41 @@ SQUARES = 30  # classes beyond which the confusion matrix is a list of its large
 PAIRS = 12
 
 
-def plan(parts: Parts) -> list[tuple[str, str]]:
+def plan(found: Found) -> list[tuple[str, str]]:
     """What was found, and what of it is not used."""
-    counts = parts.train.labels.bincount(minlength=len(parts.train.names)).tolist()
-    by_size = sorted(zip(counts, parts.train.names, strict=True), key=lambda pair: (-pair[0], pair[1]))
+    by_size = sorted(zip(found.train, found.names, strict=True), key=lambda pair: (-pair[0], pair[1]))
     largest = ", ".join(f"{name} {count:,}" for count, name in by_size[:NAMED]) + ", ..." * (len(by_size) > NAMED)
-    sizes = [f"{height} x {width}" for height, width in parts.sizes]
+    sizes = [f"{height} x {width}" for height, width in found.sizes]
     size = sizes[0] if len(set(sizes)) == 1 else f"{sizes[0]} to {sizes[2]}, the middle one {sizes[1]}"
-    measured = f"{len(parts.test):,} to {'validate' if parts.held == 'validation' else 'test'} on"
-    both = f"{len(parts.train):,} pictures to train on, {measured}"
-    lines = [("data", f"{parts.layout}: {both}, of {size} pixels"), ("classes", f"{len(counts)}: {largest}")]
+    measured = f"{sum(found.held):,} to {'validate' if found.part == 'validation' else 'test'} on"
+    both = f"{sum(found.train):,} pictures to train on, {measured}"
+    lines = [("data", f"{found.layout}: {both}, of {size} pixels"), ("classes", f"{len(found.names)}: {largest}")]
     if by_size[0][0] > 3 * by_size[-1][0] > 0:
         times = by_size[0][0] / by_size[-1][0]
         unequal = f"{by_size[0][1]!r} has {times:.0f} times the pictures of {by_size[-1][1]!r}"
         lines.append(("balance", f"{unequal}: look at the accuracy of each class"))
-    if parts.aside:
-        lines.append(("set aside", f"{len(parts.aside)}, all in data.json:"))
-        lines += _some([f"{one.what}: {one.why}" for one in parts.aside])
+    lines += _set_aside(found.aside)
+    if found.left:
+        lines.append(("left", f"{found.left}, for the end: `vitrail evaluate RUN` measures on it"))
+    return lines
+
+
+def findings(parts: Parts, found: Found) -> list[tuple[str, str]]:
+    """What came to light when the pictures were decoded."""
+    known = {one.what for one in found.aside}
+    lines = _set_aside([one for one in parts.aside if one.what not in known])
+    if lines:
+        lines.append(("data", f"{len(parts.train):,} pictures to train on, {len(parts.test):,} to measure on are left"))
     if leaks := parts.leaks:
         both = f"{len(leaks)} of the {parts.held} pictures are also trained on, so the accuracy will be too high:"
         lines.append(("warning", both))
         lines += _some([f"{one} is {other}" for one, other in leaks])
-    if parts.left:
-        lines.append(("left", f"{parts.left}, for the end: `vitrail evaluate RUN` measures on it"))
     return lines
+
+
+def _set_aside(aside: Sequence[Aside]) -> list[tuple[str, str]]:
+    some = _some([f"{one.what}: {one.why}" for one in aside])
+    return [("set aside", f"{len(aside)}, all in data.json:"), *some] if aside else []
 
 
 def _some(items: Sequence[str]) -> list[tuple[str, str]]:

@@ -1,46 +1,47 @@
 """Labelling pictures, as a task."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from torch import Tensor, nn
 
 from vitrail.config import checked
 from vitrail.data import (
-    Aside,
     Batch,
+    Found,
     Normalise,
     Parts,
-    Pictures,
+    Survey,
+    View,
     collect,
     find,
     from_idx,
-    held_out,
     idx_parts,
-    labelled,
-    read_idx_part,
-    read_items,
+    in_memory,
     sources,
     survey,
 )
 from vitrail.errors import InputError
-from vitrail.families import Model, ViT, check_memory, configure, known_as
+from vitrail.families import check_memory, configure, known_as
 from vitrail.progress import Progress, silent
 from vitrail.recipe import Start
-from vitrail.tasks.pictures import shown
+from vitrail.tasks.pictures import measured, shown
 from vitrail.tasks.pictures.augment import augmenter
 from vitrail.tasks.pictures.choices import Facts, choose
 from vitrail.tasks.pictures.examples import TestPictures, TrainingPictures, classify
-from vitrail.tasks.pictures.head import fit_head
-from vitrail.tasks.pictures.predictor import Answer, Predictor, class_names, inputs_of, normalisation
+from vitrail.tasks.pictures.head import Fitted, Reading, features, fit_head, readings, widest
+from vitrail.tasks.pictures.predictor import Answer, Predictor, inputs_of, normalisation
 from vitrail.tasks.pictures.recipe import PictureRecipe
 from vitrail.tasks.sections import Card, Section, Table
 from vitrail.tasks.task import Measurement, Metric, Task, Trained, tasks
 from vitrail.weights import STATED, Weights, read
+
+if TYPE_CHECKING:
+    from vitrail.families import ViT
 
 
 @tasks.add("pictures")
@@ -53,59 +54,88 @@ class PictureTask(Task):
     head_alone = "the head alone, by logistic regression on features of the frozen model"
 
     recipe: PictureRecipe
-    parts: Parts
+    found: Found
+    files: Survey | None = None  # of pictures that are files, until they are decoded
+    decoded: Parts | None = None
+    head: Fitted | None = None  # what was found for weights that stay as they are
 
     @classmethod
     def prepare(cls, recipe: PictureRecipe, progress: Progress = silent) -> "PictureTask":
-        """Find the pictures, choose what the recipe leaves out, then decode them at the model's size."""
+        """Find the pictures and choose what the recipe leaves out."""
         recipe = _checked(recipe)
         data, weights = recipe.data, _weights(recipe)
-        path = Path(data.path) if data.path is not None else None
-        if data.source != "pictures":
-            return cls._decoded(recipe, sources[data.source](path, data.test, data.seed), weights)
-        if path is None:
-            raise InputError("the recipe names no pictures; give a folder with --data, or set data.source.")
-        if path.is_dir() and "train" in idx_parts(path):
-            return cls._decoded(recipe, from_idx(path, data.test, data.seed), weights)
-        files = survey(find(path), progress)
-        train = sum(item.part == "train" for item in files.items)
-        train = train or max(1, round((1 - data.test) * len(files.items)))
-        tests = len(files.items) - train
-        facts = Facts(train, len(files.names), files.sizes[1], files.grey, tests, weights)
-        filled, choices = choose(recipe, facts)
-        config = _config(filled, facts.classes, weights)
+        path, files = Path(data.path) if data.path is not None else None, None
+        parts = _decoded(recipe, path)
+        if parts is None:
+            if path is None:
+                raise InputError("the recipe names no pictures; give a folder with --data, or set data.source.")
+            files = survey(find(path), progress)
+            found = files.found(data.test, data.seed)
+        else:
+            found = parts.found
+        filled, choices = choose(recipe, Facts.of(found, weights))
+        config = _config(filled, len(found.names), weights)
+        task = cls(
+            recipe=filled,
+            config=config,
+            choices=choices,
+            weights=weights,
+            found=found,
+            files=files,
+            decoded=parts,
+        )
+        return task.adapted()
+
+    def gathered(self, progress: Progress = silent) -> "PictureTask":
+        """Decode the pictures at the model's size."""
+        data, size, channels = self.recipe.data, self.config.size, self.config.channels
+        if self.files is None:
+            train, test = (part.fitted(size, channels) for part in (self.parts.train, self.parts.test))
+            return replace(self, decoded=replace(self.parts, train=train, test=test))
         parts = collect(
-            files,
-            config.size,
-            config.channels,
+            self.files,
+            self.view,
             test=data.test,
             seed=data.seed,
             limit=data.bad,
             memory=data.memory,
             progress=progress,
         )
-        exact = replace(facts, pictures=len(parts.train), tests=len(parts.test), classes=len(parts.train.names))
-        filled, choices = choose(recipe, exact)  # the size and the channels are chosen by other things than counts
-        config = _config(filled, exact.classes, weights)
-        return cls(recipe=filled, config=config, choices=choices, weights=weights, parts=parts).adapted()
+        task = replace(self, decoded=parts)
+        if parts.train.names == self.found.names:
+            return task
+        config = _config(self.recipe, len(parts.train.names), self.weights)  # no picture of a class could be read
+        return replace(task, config=config).adapted()
 
-    @classmethod
-    def _decoded(cls, recipe: PictureRecipe, parts: Parts, weights: Weights | None) -> "PictureTask":
-        """Of pictures that come decoded."""
-        channels, *size = parts.train.store.shape[1:]
-        train, test = parts.train, parts.test
-        facts = Facts(len(train), len(train.names), (size[0], size[1]), channels == 1, len(test), weights)
-        filled, choices = choose(recipe, facts)
-        config = _config(filled, facts.classes, weights)
-        train, test = (part.fitted(config.size, config.channels) for part in (train, test))
-        parts = replace(parts, train=train, test=test)
-        return cls(recipe=filled, config=config, choices=choices, weights=weights, parts=parts).adapted()
+    @property
+    def parts(self) -> Parts:
+        """The pictures, decoded."""
+        if self.decoded is None:
+            raise RuntimeError("the pictures are not decoded yet: gathered() does that")
+        return self.decoded
+
+    @property
+    def view(self) -> View:
+        """How pictures are made for the model."""
+        return View(self.config.size, self.config.channels, self.recipe.data.fit)
+
+    @property
+    def stored(self) -> int:
+        size = sum(self.counts) * self.config.channels * self.config.size[0] * self.config.size[1]
+        return size if in_memory(size, self.recipe.data.memory) else 0
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        if self.decoded is not None:
+            return len(self.decoded.train), len(self.decoded.test)
+        return sum(self.found.train), sum(self.found.held)
 
     def adapted(self) -> "PictureTask":
         """With weights as these pictures need them: of their size, and with a head for their classes."""
         if self.weights is None:
             return self
-        start, names, weights = self.recipe.weights, self.parts.train.names, self.weights
+        names = self.found.names if self.decoded is None else self.decoded.train.names
+        start, weights = self.recipe.weights, self.weights
         if start.freeze and start.head == "keep":
             raise InputError("weights.head='keep' leaves nothing to train with weights.freeze; leave one of them out.")
         keep = start.head == "keep" or (start.head == "auto" and weights.labels == names and not start.freeze)
@@ -122,11 +152,22 @@ class PictureTask(Task):
     @classmethod
     def evaluation_set(cls, trained: Trained, data: str | None, progress: Progress = silent) -> TestPictures:
         weights, recipe = trained.weights, trained.recipe
-        own = data is None or (recipe is not None and data in sources and data == recipe.data.source)
-        pictures, part, aside = _own(trained, progress) if own else _given(str(data), weights, progress)
+        if data is not None and not (recipe is not None and data in sources and data == recipe.data.source):
+            pictures, part, aside = measured.given(data, weights, progress)
+        else:
+            pictures, part, aside = measured.own(trained, progress) or cls._again(trained, progress)
         trained_on = set(str(trained.record.get("trained on", "")).split())
         seen = sum(one in trained_on for one in pictures.digests) if trained_on else 0
         return TestPictures(pictures, normalisation(weights), aside, part, seen)
+
+    @classmethod
+    def _again(cls, trained: Trained, progress: Progress) -> measured.Measured:
+        """What a run that kept no list of its pictures was measured on."""
+        weights, recipe = trained.weights, trained.recipe
+        model = {"name": weights.family, **weights.config.model_dump(mode="json")}
+        task = cls.prepare(recipe.model_copy(update={"model": model, "weights": Start()}), progress)
+        parts = task.gathered(progress).parts
+        return parts.test, parts.held, parts.aside
 
     @classmethod
     def predict(cls, trained: Trained, inputs: Sequence[str], **options: Any) -> list[Answer]:
@@ -152,13 +193,33 @@ class PictureTask(Task):
     def objective(self, model: nn.Module, batch: Batch) -> Tensor:
         return classify(model, batch, self.recipe.train.smoothing)
 
-    def fit_head(self, model: Model, progress: Progress = silent) -> None:
-        if not isinstance(model, ViT):
-            raise InputError(f"weights.freeze is for a ViT, and this is a {type(model).__name__}; leave it out.")
-        fit_head(model, self.parts.train, self.normalise, progress)
+    def with_head(self, progress: Progress = silent) -> "PictureTask":
+        """With the best linear head for what the weights give; also in what it reads, where that may be chosen."""
+        weights, start, names = self.weights, self.recipe.weights, self.parts.train.names
+        if weights is None or start.prelogits or weights.labels is not None:  # whose head is kept
+            return self
+        if weights.family != "vit":
+            raise InputError(f"weights.freeze is for a vit, and this is a {weights.family}; leave it out.")
+        choices = [one for one in readings(weights.config) if start.freeze or one.pool in ("class", "mean")]
+        choices = [one for one in choices if self._free(one)]
+        whole = weights.adapted(**widest(weights.config)) if choices else weights
+        seen = features(cast("ViT", whole.model().float()), self.parts.train, self.normalise, progress)
+        fitted = fit_head(seen, self.parts.train.labels, len(names), choices)
+        read = {} if fitted.reading is None else {"pool": fitted.reading.pool, "last": fitted.reading.last}
+        adapted = weights.adapted(head="fresh", classes=len(names), **read)
+        heads = ("logits", "distilled") if adapted.config.pool == "distilled" else ("logits",)
+        state = {f"head.{head}.{kind}": getattr(fitted, kind) for head in heads for kind in ("weight", "bias")}
+        adapted = replace(adapted, state={**adapted.state, **state}, notes=weights.notes)
+        recipe = self.recipe.model_copy(update={"model": {**self.recipe.model, **read}})
+        return replace(self, recipe=recipe, weights=adapted, config=adapted.config, head=fitted)
+
+    def _free(self, reading: Reading) -> bool:
+        """Whether the recipe leaves it open."""
+        given = self.recipe.model
+        return given.get("pool", reading.pool) == reading.pool and given.get("last", reading.last) == reading.last
 
     def keep(self, folder: Path) -> dict[str, Any]:  # noqa: ARG002
-        return {"labels": self.parts.train.names, "normalise": self.normalise}
+        return {"labels": self.parts.train.names, "normalise": self.normalise, "fit": self.recipe.data.fit}
 
     def fingerprint(self) -> str:
         pixels = blake2b(digest_size=16)
@@ -191,12 +252,16 @@ class PictureTask(Task):
         return record
 
     def plan(self) -> list[tuple[str, str]]:
-        return shown.plan(self.parts)
+        return shown.plan(self.found)
+
+    def findings(self) -> list[tuple[str, str]]:
+        return shown.findings(self.parts, self.found)
 
     def settings(self) -> list[tuple[str, str]]:
         changes = [f"{name} {value:g}" for name, value in self.recipe.augment.model_dump().items() if value]
         augment = [] if self.recipe.weights.freeze else [("augment", ", ".join(changes) or "nothing")]
-        return [*augment, ("normalise", str(self.normalise))]
+        stated = None if self.weights is None else self.weights.normalise
+        return [*augment, ("normalise", str(stated) if stated else "by the mean and std of the pictures to train on")]
 
     def cards(self, measurement: Measurement) -> list[Card]:
         return shown.cards(measurement.scores)
@@ -217,76 +282,12 @@ class PictureTask(Task):
         return f"{scores.part} accuracy {scores.accuracy:.2%} ({scores.correct:,} of {scores.tested:,})"
 
 
-def _own(trained: Trained, progress: Progress) -> tuple[Pictures, str, list[Aside]]:
-    """The run's own test pictures, else those that it was measured on, and which part they are.
-
-    No others are decoded, but where both parts come from one file.
-    """
-    weights, recipe = trained.weights, trained.recipe
-    if recipe is None:
-        raise InputError(f"{weights.path!r} does not say what it was trained on; name the pictures.")
-    config, data, names = weights.config, recipe.data, class_names(weights)
-    path = None if data.path is None else Path(data.path)
-    files, part = trained.record.get("measured files") or trained.record.get("test files"), _part(trained.record)
-    if trained.record.get("left for later") and path is not None and not (path.is_dir() and idx_parts(path)):
-        return _later(path, weights, progress)
-    if files:
-        if not isinstance(files, list) or not all(
-            isinstance(pair, list) and len(pair) == 2 and all(isinstance(one, str) for one in pair)  # noqa: PLR2004
-            for pair in files
-        ):
-            raise InputError(f"the list of pictures in {str(trained.folder / 'data.json')!r} is damaged.")
-        pictures, bad = read_items(files, names, config.size, config.channels, progress)
-        if len(bad) > data.bad * len(files):
-            raise InputError(
-                f"{len(bad)} of the {len(files)} pictures that {weights.path!r} was measured on cannot be read, such "
-                f"as {bad[0].what!r} ({bad[0].why}); bring them back, or name others: vitrail evaluate RUN DATA."
-            )
-        return pictures, part, bad
-    if data.source == "pictures" and not (path is not None and path.is_dir() and idx_parts(path)):
-        model = {"name": weights.family, **config.model_dump(mode="json")}  # of a run that kept no list
-        parts = PictureTask.prepare(recipe.model_copy(update={"model": model, "weights": Start()}), progress).parts
-        return parts.test, parts.held, parts.aside
-    pictures, part = held_out(data.source, path, data.test, data.seed)
-    known = pictures.among(names)
-    if not len(known):
-        raise InputError(
-            f"the classes of the pictures are no longer those that {weights.path!r} learned; name the pictures."
-        )
-    return known.fitted(config.size, config.channels), part, []
-
-
-def _part(record: Mapping[str, Any]) -> str:
-    """Which part a run was measured on."""
-    return "validation" if "validation" in record else "test"
-
-
-def _later(path: Path, weights: Weights, progress: Progress) -> tuple[Pictures, str, list[Aside]]:
-    """The test part, which was left for the end."""
-    listing = find(path)
-    if not listing.later:
-        raise InputError(
-            f"the test pictures of {weights.path!r} are no longer in {str(path)!r}; name some to measure on."
-        )
-    config = weights.config
-    pictures, aside = labelled(listing, class_names(weights), config.size, config.channels, progress)
-    return pictures, "test", aside
-
-
-def _given(data: str, weights: Weights, progress: Progress) -> tuple[Pictures, str, list[Aside]]:
-    """Pictures that the user names, of the classes that the model has."""
-    config, path, names = weights.config, Path(data), class_names(weights)
-    if data not in sources and not (path.is_dir() and idx_parts(path)):
-        listing = find(path)
-        pictures, aside = labelled(listing, names, config.size, config.channels, progress)
-        return pictures, "test" if listing.later else listing.held or "all", aside
-    pictures, part = (sources[data](None, 0.2, 0).test, "test") if data in sources else read_idx_part(path)
-    known = pictures.among(names)
-    if not len(known):
-        raise InputError(f"{data!r} holds no class that the model knows: {', '.join(pictures.present().names)}.")
-    others = len(pictures) - len(known)
-    aside = [Aside(f"{others} pictures", "of classes that the model does not know")] if others else []
-    return known.fitted(config.size, config.channels), part if part != "train" else "all", aside
+def _decoded(recipe: PictureRecipe, path: Path | None) -> Parts | None:
+    """Pictures that come decoded: of a set that is known by its name, or of idx files."""
+    data = recipe.data
+    if data.source != "pictures":
+        return sources[data.source](path, data.test, data.seed)
+    return from_idx(path, data.test, data.seed) if path is not None and "train" in idx_parts(path) else None
 
 
 def _checked(recipe: PictureRecipe) -> PictureRecipe:

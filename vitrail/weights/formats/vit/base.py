@@ -16,7 +16,16 @@ from vitrail.weights.formats.base import Format, Request
 from vitrail.weights.formats.vit.hints import Hints, hints_by_user, hints_of
 from vitrail.weights.formats.vit.names import ViTMoves
 from vitrail.weights.formats.vit.shape import Known, Shape
-from vitrail.weights.weights import Usage, Weights, checked_config, described, owned, stated_labels, stated_normalise
+from vitrail.weights.weights import (
+    Usage,
+    Weights,
+    checked_config,
+    described,
+    owned,
+    stated_fit,
+    stated_labels,
+    stated_normalise,
+)
 
 HYBRIDS = ("patch", "resnet50", "resnet50-all", "resnet26", "resnet-root")
 HALF, IMAGENET = NORMALISATIONS["half"], NORMALISATIONS["imagenet"]
@@ -59,7 +68,8 @@ class ViTFormat(Shape, Format):
             assumed = f"nothing says how pictures are normalised; {name!r} is assumed, as most such weights want it"
         if normalise is not None and len(normalise.mean) != config.channels:
             normalise, assumed = None, ""
-        return Weights(path, self.name, self.family, config, _one_type(state), normalise, labels, notes, assumed)
+        fit = stated_fit(about or {})
+        return Weights(path, self.name, self.family, config, _one_type(state), normalise, labels, notes, assumed, fit)
 
     def _moved(
         self, path: str, config: ViTConfig, known: "Known", *, strict: bool
@@ -115,6 +125,8 @@ class ViTFormat(Shape, Format):
             "rank": (None,),
             "tokens": (0,),
             "position": ("learned",),
+            "pool": ("class", "mean", "distilled"),
+            "last": (1,),
             "stem": self.stems,
             "heads": (config.heads,) if isinstance(config.heads, int) else (),
             "hidden": (config.hidden,) if isinstance(config.hidden, int) else (),

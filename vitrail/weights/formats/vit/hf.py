@@ -130,10 +130,7 @@ class HFDinov2(HF):
         known.normalise = IMAGENET
         known.gated("encoder.layer.0.mlp.fc1.weight", "encoder.layer.0.mlp.fc2.weight")
         if "classifier.weight" in known.tensors:
-            raise InputError(
-                "a Dinov2ForImageClassification answers from class token and mean together, which no head here does; "
-                "save its backbone, and give that."
-            )
+            known.fields["pool"] = "both"
         return known
 
     def suits(self, config: ViTConfig) -> bool:
@@ -142,9 +139,8 @@ class HFDinov2(HF):
     def allowed(self, config: ViTConfig) -> dict[str, tuple[Any, ...]]:
         scale = () if config.layer_scale is None else (config.layer_scale,)
         return {
-            "pool": ("class",),
+            "pool": ("both",) if config.classes else ("class",),
             "head": (None,),
-            "classes": (0,),
             "layer_scale": scale,
             "hidden": (config.hidden,) if mlp_ratio(config) else (),
             "activation": ("gelu", "swiglu"),
@@ -156,7 +152,10 @@ class HFDinov2(HF):
             swaps = {".mlp.fc1.": ".mlp.weights_in.", ".mlp.fc2.": ".mlp.weights_out."}
             for old, new in swaps.items():
                 tensors = {name.replace(old, new): tensor for name, tensor in tensors.items()}
-        return tensors
+        if not config.classes:
+            return tensors
+        prefix = self.prefixes[bool(config.registers)]
+        return {name if name.startswith("classifier.") else f"{prefix}{name}": t for name, t in tensors.items()}
 
 
 def mlp_ratio(config: ViTConfig) -> int:
@@ -194,7 +193,8 @@ def write_folder(folder: Path, config: ViTConfig, tensors: dict[str, Tensor], us
         about |= {"pooler_output_size": config.prelogits or config.width, "pooler_act": "tanh"}
     else:
         registers = "WithRegisters" if config.registers else ""
-        architecture, kind = f"Dinov2{registers}Model", "dinov2_with_registers" if registers else "dinov2"
+        what = "ForImageClassification" if config.classes else "Model"
+        architecture, kind = f"Dinov2{registers}{what}", "dinov2_with_registers" if registers else "dinov2"
         about |= {
             "mlp_ratio": mlp_ratio(config),
             "layerscale_value": config.layer_scale,

@@ -1,11 +1,13 @@
 """What a training shows of itself: a bar that moves on a terminal, a line now and then elsewhere."""
 
+import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
-from vitrail.cli.console import messages, say
+from vitrail.terminal.console import messages, say
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 RECENT = 50  # steps that the shown numbers are averages over
 SILENCE = 30.0  # seconds between two lines that are not on a terminal
+PATIENCE = 2.0  # and before the first of them
 
 
 class Recent:
@@ -47,10 +50,10 @@ class Recent:
         return steps * self.seconds / max(1, len(self.steps))
 
 
-def shown(job: "Job", events: "Iterable[Step | Measured]") -> None:
+def shown(job: "Job", events: "Iterable[Step | Measured]", *, quiet: bool = False) -> None:
     """Run a training and show how it goes; only the first of several processes shows anything."""
     console = messages()
-    if not job.world.first:
+    if quiet or not job.world.first:
         for _ in events:
             pass
     elif console.is_terminal:
@@ -60,14 +63,52 @@ def shown(job: "Job", events: "Iterable[Step | Measured]") -> None:
 
 
 def counted(what: str, items: Iterable[T], total: int) -> Iterator[T]:
-    """Items on their way, with a bar on a terminal: how work of many parts is shown everywhere."""
+    """Items on their way, with a bar on a terminal, and a line now and then elsewhere: how work of many parts is shown
+    everywhere.
+    """
     from rich.progress import track
 
     console = messages()
     if console.is_terminal and total:
         yield from track(items, f"{total:,} {what}", total, console=console, transient=True)
+        return
+    done = 0
+    with _heard(lambda: f"{done:,} of {total:,} {what}"):
+        for item in items:
+            yield item
+            done += 1
+
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """A sign of life while something is done that has no parts: a line that moves, or one that is said if it lasts."""
+    console = messages()
+    if console.is_terminal:
+        with console.status(what):
+            yield
     else:
-        yield from items
+        with _heard(lambda: what):
+            yield
+
+
+@contextmanager
+def _heard(line: Callable[[], str]) -> Iterator[None]:
+    """A line after some seconds, and again from time to time, however long a single part takes."""
+    over = threading.Event()
+
+    def speak() -> None:
+        pause = PATIENCE
+        while not over.wait(pause):
+            say(line())
+            pause = SILENCE
+
+    thread = threading.Thread(target=speak, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def counting(before: str) -> "Progress":
@@ -110,10 +151,10 @@ def _bar(job: "Job", events: "Iterable[Step | Measured]", console: "Console") ->
                 measured = _measured(job, event)
             text = (
                 f"loss {recent.loss:.3f}  {measured}{recent.speed(job.world.size):,.0f} {job.task.unit}/s  "
-                f"data {recent.wait:.0%}  {span(recent.left(job.total - job.step))} left"
+                f"data {recent.wait:.0%}  {_left(job, recent)} left"
             )
             epoch = min(job.recipe.train.epochs, job.step // job.batches.per_epoch + 1)
-            progress.update(task, completed=job.step, epoch=epoch, text=text)
+            progress.update(task, completed=job.gone, epoch=epoch, text=text)
 
 
 def _lines(job: "Job", events: "Iterable[Step | Measured]") -> None:
@@ -133,11 +174,17 @@ def _lines(job: "Job", events: "Iterable[Step | Measured]") -> None:
                 continue
             epoch, measured = f"{event.epoch}", _measured(job, event)
         shown_at = now
-        speed, left = recent.speed(job.world.size), span(recent.left(job.total - job.step))
+        speed, left = recent.speed(job.world.size), _left(job, recent)
         say(
             f"epoch {epoch}/{epochs}  loss {recent.loss:.3f}  {measured}{speed:,.0f} {job.task.unit}/s  "
             f"data {recent.wait:.1%}  {left} left"
         )
+
+
+def _left(job: "Job", recent: Recent) -> str:
+    """How long it will still take: all steps, or as long as there is time."""
+    seconds = recent.left(job.total - job.step)
+    return span(seconds if job.budget is None else max(0.0, min(seconds, job.budget - job.spent)))
 
 
 def _measured(job: "Job", event: "Measured") -> str:

@@ -1,0 +1,1 @@
+"""What is said on a terminal: results, messages, the plan of a training, and how it goes."""

@@ -1,0 +1,278 @@
+"""From data to a finished run, in one call: what ``vitrail train`` does, and ``vt.train``."""
+
+import os
+import shlex
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+from vitrail.distributed import ALONE, World, launch, launched, world
+from vitrail.errors import InputError
+from vitrail.files import Pathlike
+from vitrail.machine import cores, die_with_parent, keep_memory
+from vitrail.progress import Progress, silent
+from vitrail.recipe import Recipe
+from vitrail.report import write_report
+from vitrail.runs import Run
+from vitrail.tasks import read_recipe
+from vitrail.tasks.registry import tasks
+from vitrail.tasks.task import Task
+from vitrail.terminal.console import say
+from vitrail.terminal.plan import found, plan
+from vitrail.terminal.progress import counted, shown, working
+from vitrail.training import Forecast, Interrupted, Job, Result, finish_head, fitted, forecast, paced
+
+REPORT = 5.0  # seconds kept for writing what came of it
+SHORT = {"epochs": "train", "batch": "train", "seed": "train", "minutes": "train", "image": "model"}  # and its section
+
+
+def train(
+    what: Pathlike | None = None,
+    *,
+    out: Pathlike | None = None,
+    data: Pathlike | None = None,
+    model: str | None = None,
+    weights: Pathlike | None = None,
+    freeze: bool | None = None,
+    image: int | tuple[int, int] | None = None,
+    minutes: float | None = None,
+    epochs: int | None = None,
+    batch: int | None = None,
+    seed: int | None = None,
+    settings: Mapping[str, Any] | Iterable[str] = (),
+    processes: int | None = None,
+    resume: bool = False,
+    quiet: bool = False,
+) -> Run:
+    """Train a model, and give its run: ``train("photos", weights="dinov2.pt", minutes=10)``.
+
+    ``what`` is a folder of pictures, a CSV file, a recipe, or a built-in recipe's name; ``settings`` sets any field of
+    the recipe, as ``{"optim.lr": 1e-4}``. The plan and the progress go to stderr, unless ``quiet``.
+    """
+    given = {"epochs": epochs, "batch": batch, "seed": seed, "minutes": minutes, "image": image}
+    options = {"data": data, "model": model, "weights": weights, "freeze": freeze, **given}
+    options = {name: value for name, value in options.items() if value is not None}
+    assignments = [f"{name}={value}" for name, value in settings.items()] if isinstance(settings, Mapping) else settings
+    return Training(_text(what), options, list(assignments), quiet=quiet).run(_text(out), processes, resume=resume)
+
+
+class Training:
+    """One call of ``train``: what was asked for, and when."""
+
+    def __init__(self, what: str | None, options: dict[str, Any], settings: list[str], *, quiet: bool = False) -> None:
+        self.began = time.monotonic()
+        self.what, self.options, self.settings, self.quiet = what, options, settings, quiet
+        self.progress: Progress = silent
+        self.typed = ""  # the command for it
+        self.result: Result | None = None
+        self.headline = ""
+
+    def run(self, out: str | None, processes: int | None, *, resume: bool) -> Run:
+        """Train in this process, or in several that are started for it; the run that came of it."""
+        folder = _folder(out, Path(self.what or "digits").resolve().stem, resume=resume)
+        with self._working("Starting ..."):
+            run = Run(folder)
+            begun = run.begun if resume and run.recipe is not None else {}
+            table = begun.get("recipe")
+            if resume and table is None and self.what is None:
+                raise InputError(
+                    f"{str(folder)!r} holds no run to go on with; name what to train, or choose another --out."
+                )
+            recipe = self._recipe(table)
+            processes = processes or _count(begun.get("processes", 1), folder)
+            run.check_free(resume=resume)
+        self.typed = os.environ.get("VITRAIL_COMMAND") or f"vitrail {shlex.join(self._words(folder, processes))}"
+        if processes > 1 and not launched():
+            self._several(folder, processes, resume=resume)
+        else:
+            self._train(recipe, run, resume=resume)
+        return Run(folder)
+
+    def _words(self, folder: Path, processes: int = 1) -> list[str]:
+        words = ["train", *([] if self.what is None else [self.what])]
+        for name, value in self.options.items():
+            if isinstance(value, bool):
+                words.append("--freeze" if value else "--tune")
+            else:
+                side = "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
+                words += [f"--{name}", side]
+        words += [word for setting in self.settings for word in ("--set", setting)]
+        words += ["--processes", str(processes)] if processes > 1 else []
+        return [*words, "--out", str(folder)]
+
+    def _recipe(self, begun: dict[str, Any] | None) -> Recipe:
+        """What is asked for, over what a run was begun with."""
+        sections: dict[str, dict[str, Any]] = {"train": {}, "weights": {}}
+        for name, value in self.options.items():
+            if name in SHORT:
+                sections.setdefault(SHORT[name], {})[name] = value
+        if "model" in self.options:
+            sections.setdefault("model", {})["name"] = self.options["model"]
+        if "data" in self.options:
+            sections["data"] = {"path": str(self.options["data"])}
+        if "weights" in self.options:
+            sections["weights"]["path"] = str(self.options["weights"])
+        if "freeze" in self.options:
+            sections["weights"]["freeze"] = self.options["freeze"]
+        if begun is not None and "minutes" in self.options and "epochs" not in self.options:
+            train = {name: value for name, value in begun.get("train", {}).items() if name != "epochs"}
+            begun = {**begun, "train": train}  # as many as there is time for now
+        what = self.what if begun or self.what else "digits"
+        return read_recipe(what, self.settings, begun=begun, **sections)
+
+    def _several(self, folder: Path, processes: int, *, resume: bool) -> None:
+        if processes > cores():
+            self._say(f"note: {processes} processes share {cores()} cores; they will not be faster than {cores()}.")
+        words = [*self._words(folder), *["--resume"] * resume, *["--json"] * self.quiet]
+        status = launch(processes, words, self.typed)
+        if status:
+            sys.exit(status)
+
+    def _train(self, recipe: Recipe, run: Run, *, resume: bool) -> None:
+        """Train in this process, alone or as one of several."""
+        keep_memory()
+        die_with_parent()
+        with world(recipe.train.device) as here:
+            if here.size > 1 and "--processes" not in self.typed:  # which torchrun said
+                self.typed += f" --processes {here.size}"
+            self.progress = counted if here.first and not self.quiet else silent
+            self.quiet = self.quiet or not here.first
+            task = here.once(lambda: tasks[recipe.task].prepare(recipe, self.progress))
+            task, expected = self._planned(task, here)
+            self._say(plan(task, expected, here, run.path))
+            task = here.once(lambda: task.gathered(self.progress))
+            self._say(found(task))
+            with run.held(here, resume=resume):
+                if task.recipe.weights.freeze:
+                    self._head(task, run, here)
+                else:
+                    self._steps(task, run, here, expected, resume=resume)
+
+    def _planned(self, task: Task, here: World) -> tuple[Task, Forecast]:
+        """The task with what it leaves to the machine's memory and the user's time, chosen by the first process."""
+
+        def chosen() -> tuple[Recipe, Any, Forecast]:
+            with self._working("Planning ..."):
+                planned = task if task.recipe.weights.freeze else fitted(task, here.size)
+                expected = forecast(planned, here.size)
+                if not task.recipe.weights.freeze:
+                    planned = paced(planned, expected, self._left(planned, expected))
+                    expected = expected.of(planned)
+            return planned.recipe, planned.choices, expected
+
+        recipe, choices, expected = here.same(chosen() if here.first else None)
+        return replace(task, recipe=recipe, choices=choices), expected
+
+    def _left(self, task: Task, expected: Forecast) -> float:
+        """Seconds for the steps, of those that were given."""
+        minutes = task.recipe.train.minutes
+        if minutes is None:
+            return float("inf")
+        return max(1.0, 60 * minutes - (time.monotonic() - self.began) - expected.measurement - REPORT)
+
+    def _head(self, task: Task, run: Run, here: World) -> None:
+        """Fit the head alone, in the first process: it takes one look at each picture."""
+        if not here.first:
+            return
+        began = time.perf_counter()
+        task = task.with_head(self.progress)
+        run.begin(task, here, self.typed)
+        seconds = time.perf_counter() - began
+        self._finished(task, run, finish_head(task, run, ALONE if here.size > 1 else here, seconds))
+
+    def _steps(self, task: Task, run: Run, here: World, expected: Forecast, *, resume: bool) -> None:
+        """Train all layers, from the beginning or from the last checkpoint."""
+        if task.weights is not None:
+            task = here.once(lambda: task.with_head(self.progress))
+        if here.first:
+            run.begin(task, here, self.typed)
+        minutes = task.recipe.train.minutes
+        job = Job(task, run, here, None if minutes is None else self._left(task, expected))
+        went_on = job.resume() if resume else 0
+        if resume and not went_on and run.result:
+            raise InputError(
+                f"the run in {str(run.path)!r} is finished, and has no checkpoint to go on from; use it as it is, or "
+                f"train anew with another --out."
+            )
+        self._say_where(job, resume=resume)
+        try:
+            with _Stop() as stop:
+                shown(job, job.steps(stop), quiet=self.quiet)
+        except Interrupted as stopped:
+            again = f"vitrail train --resume --out {shlex.quote(str(run.path))}"
+            self._say(f"vitrail: {stopped}; go on with:\n  {again}")
+            raise
+        result = job.finish()
+        if here.first:
+            self._finished(task, run, result)
+
+    def _finished(self, task: Task, run: Run, result: Result) -> None:
+        write_report(run, task, result)
+        self.result, self.headline = result, task.headline(result.measurement)
+
+    def _say_where(self, job: Job, *, resume: bool) -> None:
+        """From where a run goes on."""
+        for one in job.damaged:
+            self._say(f"warning: {one} is damaged, and the checkpoint before it is taken")
+        if resume and job.step:
+            self._say(f"going on after step {job.step:,} of {job.total:,}")
+        elif resume:
+            self._say("there is no checkpoint yet: the run begins anew")
+
+    def _say(self, text: str) -> None:
+        if text and not self.quiet:
+            say(text)
+
+    def _working(self, what: str) -> AbstractContextManager[None]:
+        return nullcontext() if self.quiet else working(what)
+
+
+class _Stop:
+    """Whether the system, or someone at the keyboard, asked this process to end. A second time ends it at once."""
+
+    def __init__(self) -> None:
+        self.asked, self.before = False, dict[signal.Signals, Any]()
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():  # to which signals come
+            self.before = {name: signal.signal(name, self._ask) for name in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for name, handler in self.before.items():
+            signal.signal(name, handler)
+
+    def _ask(self, number: int, _: Any) -> None:
+        if self.asked and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.asked = True
+
+    def __call__(self) -> bool:
+        return self.asked
+
+
+def _text(path: Pathlike | None) -> str | None:
+    return None if path is None else os.fspath(path)
+
+
+def _count(processes: Any, folder: Path) -> int:
+    if type(processes) is not int or processes < 1:
+        raise InputError(
+            f"the run in {str(folder)!r} does not say how many processes it was begun with; give --processes."
+        )
+    return processes
+
+
+def _folder(out: str | None, name: str, *, resume: bool) -> Path:
+    """The folder asked for; else the last of runs/name, runs/name-2, ... to go on with, or the first that is free."""
+    if out is not None:
+        return Path(out)
+    tries = [Path("runs") / (name if number == 1 else f"{name}-{number}") for number in range(1, 10_000)]
+    free = next((number for number, folder in enumerate(tries) if not folder.exists()), 0)
+    return tries[max(0, free - 1)] if resume else tries[free]

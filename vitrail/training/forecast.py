@@ -1,0 +1,134 @@
+"""What a training will take, before it is begun: memory by a pass without numbers, time by a pass of few examples."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import Any, TypeVar
+
+from vitrail.errors import InputError
+from vitrail.families import ROOM, Shape, count_parameters, kept, speed
+from vitrail.machine import available_memory
+from vitrail.tasks.task import Choice, Task
+
+AnyTask = TypeVar("AnyTask", bound=Task)
+
+LEARNED = 16  # bytes for each number that is learned: itself, its gradient, and what AdamW keeps of it
+AVERAGED = 4  # and for its running average
+OVER = 1.3  # what a step was seen to take, over what is counted (bench/README.md)
+PLANNED = 0.8  # of the memory that is free; the rest is left
+FIXED = 2**28  # bytes of everything else, as seen
+ENOUGH = 0.9  # of the time that is given; the rest is for what takes longer than was thought
+FEWEST = 4  # examples at a time, below which a computer does less than it can
+LONGER = 2  # times the epochs that are enough are the most that time is used for
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a training will take: seconds of a step, of a measurement and in all; bytes, and how many are free."""
+
+    step: float
+    measurement: float
+    seconds: float
+    memory: int
+    free: int | None
+
+    def of(self, task: Task) -> "Forecast":
+        """For as many epochs as a task has."""
+        train = task.recipe.train
+        steps = train.epochs * ceil(task.counts[0] / train.batch)
+        measured = 1 + train.epochs // train.evaluate
+        return replace(self, seconds=steps * self.step + measured * self.measurement)
+
+
+def fitted(task: AnyTask, processes: int = 1) -> AnyTask:
+    """The task with its batches taken in parts, where a whole one would take more memory than there is."""
+    free = available_memory()
+    if free is None or not isinstance(task.config, Shape):
+        return task
+    train = task.recipe.train
+    for accumulate, recompute in _ways(task, processes):
+        smaller = _with(task, accumulate=accumulate, recompute=recompute)
+        if memory(smaller, processes) <= PLANNED * free:
+            if (accumulate, recompute) == (train.accumulate, train.recompute):
+                return task
+            why = f"a whole batch takes {_gigabytes(memory(task, processes))}, and {_gigabytes(free)} are free"
+            fields = {"accumulate": accumulate, **({"recompute": True} if recompute else {})}
+            return _chosen(smaller, fields, why)
+    raise InputError(
+        f"this training takes {_gigabytes(memory(smaller, processes))} of memory even with "
+        f"{ceil(train.batch / (processes * accumulate))} at a time, and {_gigabytes(free)} are free here; choose "
+        f"smaller inputs (--image), {'--freeze, ' * (task.weights is not None)}or a smaller model."
+    )
+
+
+def _ways(task: Task, processes: int) -> Iterator[tuple[int, bool]]:
+    """In how many parts a batch may be taken, and whether blocks are computed again: the fastest first."""
+    train = task.recipe.train
+    each, given = ceil(train.batch / processes), _given(task)
+    halves = [2**power for power in range(each.bit_length()) if 2**power <= each]
+    parts = [train.accumulate] if "accumulate" in given else sorted({*halves, each})
+    for recompute in (train.recompute,) if "recompute" in given else (False, True):
+        for accumulate in parts:
+            if recompute or "recompute" in given or each / accumulate >= FEWEST or accumulate == 1:
+                yield accumulate, recompute
+
+
+def paced(task: AnyTask, expected: "Forecast", seconds: float) -> AnyTask:
+    """The task with as many epochs as there is time for, if its time is given and its epochs are not."""
+    train = task.recipe.train
+    if train.minutes is None or "epochs" in _given(task):
+        return task
+    steps = ceil(task.counts[0] / train.batch)
+    epoch = steps * expected.step + expected.measurement / train.evaluate
+    epochs = max(1, min(LONGER * train.epochs, int(ENOUGH * seconds / epoch)))
+    if epochs == train.epochs:
+        return task
+    why = f"{train.minutes:g} minutes, with about {epoch:,.0f} s for an epoch"
+    evaluate = max(1, min(train.evaluate, epochs))
+    return _chosen(_with(task, epochs=epochs, evaluate=evaluate), {"epochs": epochs}, why)
+
+
+def memory(task: Task, processes: int = 1) -> int:
+    """Bytes that a training takes at its peak, in all processes of a machine together."""
+    train, config = task.recipe.train, task.config
+    each = ceil(task.recipe.train.batch / (processes * train.accumulate))
+    one = kept(config)
+    learned = config.parameters() * (LEARNED + AVERAGED * bool(train.ema))
+    activations = OVER * each * (one.recomputing if train.recompute else one.training)
+    return task.stored + processes * int(learned + activations + FIXED)
+
+
+def forecast(task: Task, processes: int = 1) -> Forecast:
+    """What a training of the task will take."""
+    train, (examples, tests) = task.recipe.train, task.counts
+    model, free = task.model(), available_memory()
+    measurement = tests / processes / speed(model)
+    if task.recipe.weights.freeze:
+        wanted = task.stored + FIXED + 4 * count_parameters(model) + ROOM
+        return Forecast(0.0, measurement, (examples + tests) / speed(model), wanted, free)
+    each = ceil(train.batch / (processes * train.accumulate))
+    again = 4 / 3 if train.recompute else 1.0
+    step = again * each * train.accumulate / speed(model, training=True, most=each)
+    wanted = memory(task, processes) if isinstance(task.config, Shape) else 0
+    return Forecast(step, measurement, 0.0, wanted, free).of(task)
+
+
+def _given(task: Task) -> set[str]:
+    """Fields of the training that the user gave, or that a run was begun with."""
+    return task.recipe.train.model_fields_set - {choice.field.partition(".")[2] for choice in task.choices}
+
+
+def _with(task: AnyTask, **fields: Any) -> AnyTask:
+    train = task.recipe.train.model_copy(update=fields)
+    return replace(task, recipe=task.recipe.model_copy(update={"train": train}))
+
+
+def _chosen(task: AnyTask, fields: dict[str, Any], why: str) -> AnyTask:
+    """With what was chosen, and why."""
+    chosen = [Choice(f"train.{name}", value, why) for name, value in fields.items()]
+    before = [choice for choice in task.choices if choice.field not in {one.field for one in chosen}]
+    return replace(task, choices=[*before, *chosen])
+
+
+def _gigabytes(count: float) -> str:
+    return f"{count / 2**30:,.1f} GB"
