@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 
+from vitrail.data.normalise import Normalise
 from vitrail.distributed import World
 from vitrail.errors import InputError
 from vitrail.families import Model, families
@@ -32,9 +33,10 @@ from vitrail.tasks import parse_recipe
 from vitrail.tasks.registry import tasks
 from vitrail.tasks.task import EvaluationSet, Measurement, Task, Trained
 from vitrail.training import Result
-from vitrail.training.checkpoint import Checkpoints, Lock
+from vitrail.training.checkpoint import Checkpoints, Lock, unpack
 from vitrail.training.log import Log, read_metrics
 from vitrail.weights import Weights, read, save
+from vitrail.weights.weights import Usage, checked_config, described, stated_fit, stated_labels, stated_normalise
 
 HISTORY = "history"
 # What may change when a run goes on: what changes nothing in what is learned, and how long it is learned.
@@ -92,7 +94,7 @@ class Run:
     @property
     def task(self) -> type[Task]:
         """The task that the model is for; weights from elsewhere label pictures."""
-        about = self.about
+        about = self.about or self.begun.get("model", {})  # of a run that has not finished
         name = about.get("task") or (families[about["family"]].task if "family" in about else "pictures")
         if not name:
             raise InputError(f"{self.name!r} does not say which task it is for; train it, or load it with vt.load.")
@@ -117,8 +119,33 @@ class Run:
         return Run(folder.parent.parent) if kept else self
 
     def weights(self, **options: Any) -> Weights:
-        """Its tensors, with all that is known about them; options as of ``vt.load``."""
+        """Its tensors, with all that is known about them; options as of ``vt.load``.
+
+        Those of a run that has not finished are as they were at its newest checkpoint.
+        """
+        finished = (self.path / "model.safetensors").is_file()
+        if not finished and (self.path / "recipe.json").is_file() and isinstance(self.begun.get("model"), dict):
+            newest = self.checkpoints.newest()
+            if newest is not None:
+                return self._unfinished(*newest[:2], normalise=options.get("normalise"))
         return read(self.name, **options)
+
+    def _unfinished(self, step: int, data: bytes, normalise: Any) -> Weights:
+        about, state = self.begun["model"], unpack(data)
+        averaged = {name.removeprefix("module."): tensor for name, tensor in state["average"].items()}
+        averaged.pop("n_averaged", None)
+        tensors = averaged or state["model"]
+        return Weights(
+            self.name,
+            "vitrail",
+            about["family"],
+            checked_config(self.name, about["family"], about["model"], tensors),
+            tensors,
+            Normalise.of(normalise) or stated_normalise(about, self.name),
+            stated_labels(about.get("labels"), self.name),
+            [f"the run has not finished: this is its model after step {step:,}"],
+            fit=stated_fit(about),
+        )
 
     def _table(self, name: str) -> dict[str, Any]:
         path = self.path / name
@@ -207,12 +234,14 @@ class Run:
 
     def begin(self, task: Task, world: World, command: str) -> None:
         """Write what the run is, before its first step; a run that goes on should be the one that was begun."""
-        now = _description(task, world, command)
+        now = _description(task, world, command, self.path)
         path = self.path / "recipe.json"
         before = _upgraded(read_json(path)) if path.is_file() else None
         if before is not None:
             _check_same(before, now, self.path)
-            now = {**now, "command": before.get("command", command), "chosen": before.get("chosen", now["chosen"])}
+            if now["recipe"] == before["recipe"]:
+                return
+            now = {**before, "recipe": now["recipe"]}  # which has more time, or epochs
         else:
             write_json(self.path / "data.json", task.record())
         write_json(path, now)
@@ -223,11 +252,19 @@ def _before(path: Path) -> bool:
     return path.name in (".lock", "data.json") or (path.name.startswith(".") and path.suffix == ".part")
 
 
-def _description(task: Task, world: World, command: str) -> dict[str, Any]:
+def _about(task: Task, folder: Path) -> dict[str, Any]:
+    """What its model is and is used with, for who uses it before it is finished."""
+    kept = task.keep(folder)
+    usage = Usage(Normalise.of(kept.get("normalise")), kept.get("labels"), kept.get("fit", "crop"))
+    return {**described(task.config, "vitrail", usage), "task": task.recipe.task}
+
+
+def _description(task: Task, world: World, command: str, folder: Path) -> dict[str, Any]:
     return {
         "command": command,
         "recipe": task.recipe.model_dump(mode="json"),
         "chosen": [asdict(choice) for choice in task.choices],
+        "model": _about(task, folder),
         "processes": world.size,
         "data": task.fingerprint(),
         "weights": _digest(task.weights),

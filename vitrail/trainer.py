@@ -26,7 +26,7 @@ from vitrail.tasks.task import Task
 from vitrail.terminal.console import say
 from vitrail.terminal.plan import found, plan
 from vitrail.terminal.progress import counted, shown, working
-from vitrail.training import Forecast, Interrupted, Job, Result, finish_head, fitted, forecast, paced
+from vitrail.training import Forecast, Interrupted, Job, Result, check_parts, finish_head, fitted, forecast, paced
 
 REPORT = 5.0  # seconds kept for writing what came of it
 SHORT = {"epochs": "train", "batch": "train", "seed": "train", "minutes": "train", "image": "model"}  # and its section
@@ -65,11 +65,13 @@ def train(
 class Training:
     """One call of ``train``: what was asked for, and when."""
 
-    def __init__(self, what: str | None, options: dict[str, Any], settings: list[str], *, quiet: bool = False) -> None:
+    def __init__(
+        self, what: str | None, options: dict[str, Any], settings: list[str], *, quiet: bool = False, also: str = ""
+    ) -> None:
         self.began = time.monotonic()
         self.what, self.options, self.settings, self.quiet = what, options, settings, quiet
         self.progress: Progress = silent
-        self.typed = ""  # the command for it
+        self.typed, self.also = "", also  # the command for it, and what else each of several processes is told
         self.result: Result | None = None
         self.headline = ""
 
@@ -95,7 +97,7 @@ class Training:
         return Run(folder)
 
     def _words(self, folder: Path, processes: int = 1) -> list[str]:
-        words = ["train", *([] if self.what is None else [self.what])]
+        words = ["train", *([] if self.what is None else [self.what]), "--out", str(folder)]
         for name, value in self.options.items():
             if isinstance(value, bool):
                 words.append("--freeze" if value else "--tune")
@@ -103,8 +105,7 @@ class Training:
                 side = "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
                 words += [f"--{name}", side]
         words += [word for setting in self.settings for word in ("--set", setting)]
-        words += ["--processes", str(processes)] if processes > 1 else []
-        return [*words, "--out", str(folder)]
+        return [*words, *(["--processes", str(processes)] if processes > 1 else [])]
 
     def _recipe(self, begun: dict[str, Any] | None) -> Recipe:
         """What is asked for, over what a run was begun with."""
@@ -129,7 +130,7 @@ class Training:
     def _several(self, folder: Path, processes: int, *, resume: bool) -> None:
         if processes > cores():
             self._say(f"note: {processes} processes share {cores()} cores; they will not be faster than {cores()}.")
-        words = [*self._words(folder), *["--resume"] * resume, *["--json"] * self.quiet]
+        words = [*self._words(folder), *["--resume"] * resume, *self.also.split()]
         status = launch(processes, words, self.typed)
         if status:
             sys.exit(status)
@@ -160,6 +161,7 @@ class Training:
         def chosen() -> tuple[Recipe, Any, Forecast]:
             with self._working("Planning ..."):
                 planned = task if task.recipe.weights.freeze else fitted(task, here.size)
+                check_parts(planned, here.size)
                 expected = forecast(planned, here.size)
                 if not task.recipe.weights.freeze:
                     planned = paced(planned, expected, self._left(planned, expected))
@@ -182,6 +184,7 @@ class Training:
             return
         began = time.perf_counter()
         task = task.with_head(self.progress)
+        self._say(f"head      {task.head_found()}")
         run.begin(task, here, self.typed)
         seconds = time.perf_counter() - began
         self._finished(task, run, finish_head(task, run, ALONE if here.size > 1 else here, seconds))

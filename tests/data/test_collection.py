@@ -9,7 +9,7 @@ import torch
 from corpus import encoded, good, gradient, write_bad, write_classes
 from PIL import Image
 
-from vitrail.data import collect, find, from_idx, idx_parts, labelled, read_idx_part, survey
+from vitrail.data import View, collect, find, from_idx, idx_parts, labelled, read_idx_part, survey
 from vitrail.data.collection import _store
 from vitrail.errors import InputError
 
@@ -20,7 +20,7 @@ def shown(_, items, __):
 
 def gather(path, *, test=0.2, seed=0, limit=0.1, size=(8, 8), channels=3, memory=1.0):
     looked = survey(find(path), shown)
-    return collect(looked, size, channels, test=test, seed=seed, limit=limit, memory=memory, progress=shown)
+    return collect(looked, View(size, channels), test=test, seed=seed, limit=limit, memory=memory, progress=shown)
 
 
 def pixels_of(pictures):
@@ -60,7 +60,7 @@ def test_val_before_test_which_is_left_for_later(tmp_path):
     parts = gather(tmp_path)
     assert all("/val/" in file for file in parts.test.files)
     assert (parts.held, parts.left) == ("validation", str(tmp_path / "test"))
-    pictures, _ = labelled(find(tmp_path), ("ant", "bee"), (8, 8), 3, shown)
+    pictures, _ = labelled(find(tmp_path), ("ant", "bee"), View((8, 8), 3), shown)
     assert len(pictures) == 6
     assert all("/test/" in file for file in pictures.files)
 
@@ -208,7 +208,7 @@ def test_classes_of_the_test_part_alone_are_set_aside(tmp_path):
 def test_pictures_to_measure_on_are_matched_by_name(tmp_path):
     """Classes stand where the model has them, whatever others are there."""
     write_classes(tmp_path, {"bee": 4, "ant": 3, "cow": 2})
-    pictures, aside = labelled(find(tmp_path), ("cat", "bee", "ant"), (8, 8), 3, shown)
+    pictures, aside = labelled(find(tmp_path), ("cat", "bee", "ant"), View((8, 8), 3), shown)
     assert torch.bincount(pictures.labels).tolist() == [0, 4, 3]
     assert len(aside) == 2
     assert "which the model does not know" in aside[0].why

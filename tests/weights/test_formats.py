@@ -268,7 +268,7 @@ def test_the_type_is_kept(tmp_path, dtype, format, name):  # noqa: A002
         ("timm", {"stem": "early"}, "stem='early'"),
         ("hf", {"pool": "mean"}, "pool='mean'"),
         ("hf", {"prelogits": 24}, "prelogits=24"),
-        ("hf", {"registers": 2, "layer_scale": 0.1}, "classes=5"),
+        ("hf", {"registers": 2, "layer_scale": 0.1}, "pool='class'"),
         ("npz", {"registers": 2}, "registers=2"),
         ("npz", {"layer_scale": 0.1}, "layer_scale=0.1"),
         ("torchvision", {"channels": 1}, "channels=1"),

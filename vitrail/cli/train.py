@@ -73,7 +73,7 @@ def train(
         from vitrail.trainer import Training
         from vitrail.training import Interrupted
 
-    training = Training(what, options, assignments or [])
+    training = Training(what, options, assignments or [], also="--json" if as_json else "")
     try:
         run = training.run(None if out is None else str(out), processes, resume=resume)
     except Interrupted:

@@ -16,7 +16,7 @@ from vitrail.data.collection import (
 from vitrail.data.decode import FITS, Fit, Unreadable, View, read_pixels
 from vitrail.data.embedded import from_idx, held_out, read_idx_part, sources
 from vitrail.data.idx import idx_parts
-from vitrail.data.listing import files_in, find
+from vitrail.data.listing import files_in, find, listed_in
 from vitrail.data.normalise import NORMALISATIONS, Normalise
 from vitrail.data.pictures import Pictures, unit
 
@@ -45,6 +45,7 @@ __all__ = [
     "in_memory",
     "labelled",
     "listed",
+    "listed_in",
     "read_idx_part",
     "read_items",
     "read_pixels",

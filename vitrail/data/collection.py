@@ -138,8 +138,8 @@ class Survey:
         return ordered[0], ordered[len(ordered) // 2], ordered[-1]
 
 
-def survey(listing: Listing, progress: Progress) -> Survey:
-    """Open every file and read its header."""
+def survey(listing: Listing, progress: Progress, limit: float = 1.0) -> Survey:
+    """Open every file and read its header; with more than a fraction that cannot be read, stop."""
     headers = _each("pictures looked at", lambda item: read_header(item.file), listing.items, progress)
     good = [(item, header) for item, header in zip(listing.items, headers, strict=True) if isinstance(header, Header)]
     bad = [
@@ -147,7 +147,7 @@ def survey(listing: Listing, progress: Progress) -> Survey:
         for item, why in zip(listing.items, headers, strict=True)
         if isinstance(why, str)
     ]
-    _enough(len(good), bad, 1.0, listing)
+    _enough(len(good), bad, limit, listing)
     bad += [Aside(str(file), "not in the folder of a class") for file in listing.loose]
     items, aside = _usable([item for item, _ in good], listing)
     kept = set(map(id, items))

@@ -108,8 +108,20 @@ def _parts(parts: dict[Part, Path]) -> Listing:
     )
 
 
-def _table(path: Path) -> Listing:
-    """Rows of path and label, and perhaps split; paths are relative to the table, whose first row may name columns."""
+FILES = ("path", "file", "filename", "image")  # what the column of pictures may be called
+
+
+def listed_in(path: Path) -> list[Path]:
+    """The pictures that a table names, relative to it, whatever else it says of them."""
+    rows = _rows(path)
+    column = _column([cell.lower() for cell in rows[0]], *FILES)
+    if column is None and not (path.parent / rows[0][0]).exists():
+        raise InputError(f"{str(path)!r} has no column 'path'; name it so in its first row.")
+    return [path.parent / row[column or 0] for row in rows[column is not None :] if len(row) > (column or 0)]
+
+
+def _rows(path: Path) -> list[list[str]]:
+    """The rows of a table that are not empty."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
@@ -124,8 +136,14 @@ def _table(path: Path) -> Listing:
     rows = [row for row in rows if any(row)]
     if not rows:
         raise InputError(f"{str(path)!r} is empty; give it a row of path and label for each picture.")
+    return rows
+
+
+def _table(path: Path) -> Listing:
+    """Rows of path and label, and perhaps split; paths are relative to the table, whose first row may name columns."""
+    rows = _rows(path)
     names = [cell.lower() for cell in rows[0]]
-    columns = [_column(names, *known) for known in (("path", "file", "filename", "image"), ("label", "class"))]
+    columns = [_column(names, *known) for known in (FILES, ("label", "class"))]
     if None in columns:
         if (path.parent / rows[0][0]).exists() and len(rows[0]) > 1:
             names, columns = [], [0, 1]

@@ -157,6 +157,10 @@ class Task(ABC):
             raise InputError(f"weights.freeze is not for the task {self.recipe.task!r}; leave it out.")
         return self
 
+    def head_found(self) -> str:
+        """What is said of the head that ``with_head`` fitted."""
+        return ""
+
     def keep(self, folder: Path) -> dict[str, Any]:  # noqa: ARG002
         """Write what the model is used with, such as a tokenizer, and give what ``weights.save`` should say of it."""
         return {}

@@ -1,7 +1,7 @@
 """Training."""
 
-from vitrail.training.forecast import Forecast, fitted, forecast, paced
-from vitrail.training.job import Interrupted, Job, Measured, Result, finish_head
+from vitrail.training.estimates import Forecast, fitted, forecast, paced
+from vitrail.training.job import Interrupted, Job, Measured, Result, check_parts, finish_head
 from vitrail.training.loop import NotFinite, Step, fit
 from vitrail.training.optim import Muon, adamw, muon, warmup_cosine
 
@@ -15,6 +15,7 @@ __all__ = [
     "Result",
     "Step",
     "adamw",
+    "check_parts",
     "finish_head",
     "fit",
     "fitted",

@@ -18,7 +18,7 @@ from vitrail.errors import InputError
 from vitrail.families import Model, check_memory, count_parameters
 from vitrail.tasks.task import Measurement, Task
 from vitrail.training.checkpoint import Checkpoints, unpack
-from vitrail.training.forecast import LEARNED
+from vitrail.training.estimates import LEARNED
 from vitrail.training.log import Log
 from vitrail.training.loop import NotFinite, Optimizer, Precision, Step, fit
 from vitrail.training.optim import adamw, muon, warmup_cosine
@@ -264,13 +264,7 @@ class Job:
 
     def _batches(self) -> Batches:
         train, world, examples = self.recipe.train, self.world, self.task.examples
-        parts = world.size * train.accumulate
-        smallest = len(examples) // -(-len(examples) // train.batch)
-        if smallest < parts:
-            raise InputError(
-                f"batches of {smallest} examples cannot be cut in {parts} micro-batches "
-                f"({world.size} processes, train.accumulate={train.accumulate}); choose a larger train.batch."
-            )
+        parts = check_parts(task=self.task, processes=world.size)
         mine = range(world.rank * train.accumulate, (world.rank + 1) * train.accumulate)
         return Batches(examples, train.batch, train.epochs, train.seed, parts, mine, world.device)
 
@@ -289,6 +283,18 @@ def finish_head(task: Task, run: Directory, world: World, seconds: float) -> Res
     )
     run.finish(model, task, result)
     return result
+
+
+def check_parts(task: Task, processes: int) -> int:
+    """In how many micro-batches a batch is cut over all processes, each of which has an example at least."""
+    train, examples = task.recipe.train, task.counts[0]
+    parts, smallest = processes * train.accumulate, examples // -(-examples // train.batch)
+    if smallest < parts:
+        raise InputError(
+            f"batches of {smallest} examples cannot be cut in {parts} micro-batches "
+            f"({processes} processes, train.accumulate={train.accumulate}); choose a larger train.batch."
+        )
+    return parts
 
 
 def _whole(number: float) -> float:

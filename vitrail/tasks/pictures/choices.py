@@ -20,18 +20,29 @@ class Facts:
     tests: int = 0  # pictures to test on
     weights: Weights | None = None  # to start from
     oblong: float = 0.0  # the fraction of the pictures that are no squares
+    pace: float = 1e11  # multiply-adds that the model of the weights does in a second, here
 
     @classmethod
-    def of(cls, found: Found, weights: Weights | None) -> Self:
+    def of(cls, found: Found, weights: Weights | None, pace: float = 1e11) -> Self:
         """Those of pictures that were found."""
         pictures, tests = sum(found.train), sum(found.held)
-        return cls(pictures, len(found.names), found.sizes[1], found.grey, tests, weights, found.oblong)
+        return cls(pictures, len(found.names), found.sizes[1], found.grey, tests, weights, found.oblong, pace)
+
+    def seconds(self, config: Any, side: int, times: float = 1.0) -> float:
+        """That looking at all pictures takes, at a size; or several times that."""
+        cost = type(config)(**{**config.model_dump(), "image": side}).cost()
+        return times * (self.pictures + self.tests) * (cost.multiply_adds if cost else 0) / self.pace
 
 
 SMALL, MEDIUM = 3_000, 30_000  # pictures
 FEW = 10  # pictures of a class
 WIDE = 192  # the width from which weights are taken to have learned enough to serve as they are
 TINY = 40  # pixels
+LOOK, LARGE = 224, 384  # pixels that weights are looked at with, and up to which their own size is taken
+AIM = 10.0  # minutes, where none are given
+TRAINED = 3.5  # times what looking at a picture takes, for an epoch with its part of the measurements
+LEAST, MOST = 5, 20  # epochs in which all layers learn (bench/README.md)
+RATE = 1e-4  # at which they do
 
 
 def choose(recipe: PictureRecipe, facts: Facts) -> tuple[PictureRecipe, list[Choice]]:
@@ -74,30 +85,27 @@ def _choices(recipe: PictureRecipe, facts: Facts) -> list[Choice]:
 
 
 def _tuning(recipe: PictureRecipe, facts: Facts, weights: Weights) -> list[Choice]:
-    """For weights that know much already: fewer epochs, and the first layers change little."""
+    """For weights that know much already: the head alone, or a few epochs in which the first layers change little."""
     m, each = facts.pictures, facts.pictures / max(1, facts.classes)
-    few, config = f"{m:,} pictures to train on", weights.config
-    enough = max(5, min(150, round(60_000 / m)))
-    epochs = recipe.train.epochs if "epochs" in recipe.train.model_fields_set else enough
-    freeze = each <= FEW and config.width >= WIDE
-    side = config.size[0] if config.size[0] == config.size[1] else config.size
-    made_for = f"the weights were made for {config.size[0]} x {config.size[1]} pixels"
+    few, config, given = f"{m:,} pictures to train on", weights.config, recipe.weights.model_fields_set
     about = f"about {each:.0f} of a class, width {config.width}"
+    way = _way(recipe, facts, weights)
     start = [
-        Choice("model.image", side, made_for),
-        Choice(
-            "weights.freeze", freeze, f"{few}, {about}: {'the head alone learns' if freeze else 'all layers learn'}"
-        ),
+        *([] if "image" in recipe.model else [Choice("model.image", *_shown(config, way))]),
+        Choice("weights.freeze", way.freeze, f"{few}, {about}: {way.why}"),
+        Choice("data.fit", *_fit(facts)),
     ]
-    if recipe.weights.freeze if "freeze" in recipe.weights.model_fields_set else freeze:
+    if recipe.weights.freeze if "freeze" in given else way.freeze:
         return start
+    enough = way.epochs
+    epochs = recipe.train.epochs if "epochs" in recipe.train.model_fields_set else enough
     muon = recipe.optim.name == "muon" and "name" in recipe.optim.model_fields_set
     return [
         *start,
         Choice("optim.name", "adamw", "as weights from elsewhere were trained"),
-        Choice("optim.lr", 1e-3 if config.width < 2 * 192 else 5e-4, f"width {config.width}"),
+        Choice("optim.lr", RATE if config.width >= WIDE else 1e-3, f"width {config.width}"),
         *([] if muon else [Choice("optim.layer_decay", 0.75, "the first layers need to change least")]),
-        Choice("train.epochs", enough, f"{few}: about 60,000 in all, within 5 to 150"),
+        Choice("train.epochs", enough, f"{few}: {way.length}"),
         Choice("train.batch", 32 if m < SMALL else 64, few),
         _evaluate(epochs, facts),
         Choice("train.smoothing", 0.1, "few pictures make a model overconfident"),
@@ -107,12 +115,79 @@ def _tuning(recipe: PictureRecipe, facts: Facts, weights: Weights) -> list[Choic
     ]
 
 
+@dataclass(frozen=True)
+class Way:
+    """How weights are used: the head alone or all layers, at which size, for how many epochs, and why."""
+
+    freeze: bool
+    side: int
+    epochs: int
+    why: str
+    look: str
+    length: str
+
+
+def _way(recipe: PictureRecipe, facts: Facts, weights: Weights) -> Way:
+    """The largest pictures and the most epochs that the time allows: for weights that learned much, and few pictures
+    of a class, the head alone.
+    """
+    config, each = weights.config, facts.pictures / max(1, facts.classes)
+    minutes = recipe.train.minutes
+    seconds, within = 60 * (minutes or AIM), f"{minutes or AIM:g} minutes"
+    sides = [given] if (given := _side(recipe.model.get("image"))) else sides_for(config)
+    asked = recipe.weights.freeze if "freeze" in recipe.weights.model_fields_set else None
+    enough = max(5, min(150, round(60_000 / facts.pictures)))
+    if config.width < WIDE:  # small weights of one's own
+        return Way(bool(asked), sides[0], enough, "all layers learn", "", "about 60,000 in all, within 5 to 150")
+    head = next((side for side in sides if facts.seconds(config, side) <= seconds), sides[-1])
+    tuned = [(side, int(seconds / facts.seconds(config, side, TRAINED))) for side in sides]
+    side, epochs = next(((side, many) for side, many in tuned if many >= LEAST), (0, 0))
+    if asked or (asked is None and (each <= FEW or not side)):
+        why = "the head alone learns" + ("" if each <= FEW or asked else f", all layers would take more than {within}")
+        return Way(True, head, 1, why, "", "")
+    side, epochs = (side, epochs) if side else tuned[-1]
+    epochs = max(1, min(MOST, enough, epochs))
+    return Way(False, side, epochs, "all layers learn", within, f"what {within} allow, within 1 to {min(MOST, enough)}")
+
+
+def sides_for(config: Any) -> list[int]:
+    """The sizes to look at pictures in, the best first: not above what weights were evaluated at, which for those that
+    were trained at several is less than the positions they come with.
+    """
+    patch, own = config.patch, min(config.size)
+    look = own if own <= LARGE else LOOK
+    return list(dict.fromkeys(max(1, round(look * part / patch)) * patch for part in (1, 3 / 4, 1 / 2)))
+
+
+def _side(image: Any) -> int | None:
+    return min(image) if isinstance(image, list | tuple) else image
+
+
+def _shown(config: Any, way: Way) -> tuple[Any, str]:
+    own, made_for = min(config.size), f"the weights were made for {config.size[0]} x {config.size[1]} pixels"
+    if way.side == own:
+        return (own if config.size[0] == config.size[1] else config.size), made_for
+    return way.side, f"{made_for}; {LOOK} serve as well" + (f", and {way.look} allow this" if way.look else "")
+
+
+def _fit(facts: Facts) -> tuple[str, str]:
+    if facts.oblong > 0.05:  # noqa: PLR2004
+        return "pad", f"{facts.oblong:.0%} of the pictures are no squares: all of each is seen"
+    return "crop", "the pictures are squares"
+
+
 def _evaluate(epochs: int, facts: Facts) -> Choice:
     """So seldom that it takes a third of the training's time at most: a picture's test is a third of its training."""
     rounds = max(1, round(epochs / 40), round(facts.tests / facts.pictures))
     return Choice(
         "train.evaluate", rounds, f"{epochs} epoch{'s' * (epochs > 1)}, {facts.tests:,} pictures to measure on"
     )
+
+
+def _stem(patch: int, *, convolutions: bool) -> tuple[str, str]:
+    if not convolutions:
+        return "patch", f"patches of {patch}"
+    return "early", f"patches of {patch}, learned sooner by convolutions; for `convert` to other formats, choose patch"
 
 
 def _flip(facts: Facts) -> str:
@@ -137,7 +212,7 @@ def _shape(given: dict[str, Any], facts: Facts) -> list[Choice]:
         Choice("model.image", max(patch, side // patch * patch), small),
         Choice("model.patch", patch, small),
         Choice("model.channels", 1 if facts.grey else 3, "grey" if facts.grey else "colour"),
-        Choice("model.stem", "early" if convolutions else "patch", f"patches of {patch}"),
+        Choice("model.stem", *_stem(patch, convolutions=convolutions)),
         Choice("model.width", width, few),
         Choice("model.depth", depth, few),
         Choice("model.heads", heads, f"width {width}"),

@@ -81,14 +81,16 @@ def widest(config: ViTConfig) -> dict[str, Any]:
 def features(model: ViT, pictures: Pictures, normalise: Normalise, progress: Progress = silent) -> Tensor:
     """What the head would be given for each picture, (m w)."""
     model.eval()
-    groups = pictures.rows.split(at_once(model.config, BATCH))
-    device = next(model.parameters()).device
-    return torch.cat(
-        [
-            model.pooled(normalise(unit(pictures.store[rows].to(device)))).float().cpu()
-            for rows in progress("groups of pictures seen by the model", groups, len(groups))
-        ]
-    )
+    device, given = next(model.parameters()).device, list[Tensor]()
+
+    def seen() -> Iterator[int]:
+        for rows in pictures.rows.split(at_once(model.config, BATCH)):
+            given.append(model.pooled(normalise(unit(pictures.store[rows].to(device)))).float().cpu())
+            yield from range(len(rows))
+
+    for _ in progress("pictures seen by the model", seen(), len(pictures)):
+        pass
+    return torch.cat(given)
 
 
 def fit_head(seen: Tensor, labels: Tensor, classes: int, choices: list[Reading]) -> Fitted:

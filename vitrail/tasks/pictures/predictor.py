@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from vitrail.core.embeddings import check_size
-from vitrail.data import Normalise, Unreadable, files_in, read_pixels, unit
+from vitrail.data import Normalise, Unreadable, files_in, listed_in, read_pixels, unit
 from vitrail.errors import InputError
-from vitrail.families import ViT
+from vitrail.families import ViT, at_once
 from vitrail.weights import Weights
 
-BATCH = 64
+BATCH = 32
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Input:
 
 
 def inputs_of(names: Iterable[str]) -> Iterator[Input]:
-    """The pictures that names stand for: files, those in folders, or - for one on standard input."""
+    """The pictures that names stand for: files, those in folders or in a table, or - for one on standard input."""
     names = list(names)
     for name in names:  # before any picture is looked at
         if name != "-" and Path(name).is_dir() and next(files_in(Path(name)), None) is None:
@@ -40,6 +40,8 @@ def inputs_of(names: Iterable[str]) -> Iterator[Input]:
             yield Input("-", sys.stdin.buffer.read())
         elif path.is_dir():
             yield from (Input(str(file), file) for file in files_in(path))
+        elif path.suffix.lower() in (".csv", ".tsv") and path.is_file():
+            yield from (Input(str(file), file) for file in listed_in(path))
         else:
             yield Input(name, path)
 
@@ -117,7 +119,7 @@ class Predictor:
         """Some inputs at a time, what each is decoded to, and those of them that could be."""
         waiting = iter(inputs)
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            while group := list(islice(waiting, BATCH)):
+            while group := list(islice(waiting, at_once(self.model.config, BATCH))):
                 decoded = list(pool.map(self._read, group))
                 yield group, decoded, [pixels for pixels in decoded if isinstance(pixels, Tensor)]
 

@@ -1,5 +1,6 @@
 """What answers to labelled pictures are worth."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,6 +40,7 @@ class Scores:
     accuracy: float
     correct: int
     tested: int
+    interval: tuple[float, float]  # of the accuracy, with 95 % confidence
     top5: float | None  # None where there are no more than five classes
     loss: float
     calibration: float  # sum over bins of (fraction of the pictures) |accuracy - confidence| (Guo et al. 2017, eq. 3)
@@ -68,6 +70,7 @@ def scores(logits: Tensor, labels: Tensor, names: tuple[str, ...], part: str = "
         accuracy=right.double().mean().item(),
         correct=int(right.sum()),
         tested=len(labels),
+        interval=wilson(int(right.sum()), len(labels)),
         top5=None if top is None else (top == labels[:, None]).any(1).double().mean().item(),
         loss=F.cross_entropy(logits.double(), labels).item(),
         calibration=sum(b.pictures * abs(b.accuracy - b.confidence) for b in bins) / len(labels),
@@ -78,6 +81,14 @@ def scores(logits: Tensor, labels: Tensor, names: tuple[str, ...], part: str = "
         bins=bins,
         confusion=confusion_matrix(labels.numpy(), answer.numpy(), labels=number).tolist(),
     )
+
+
+def wilson(right: int, count: int, z: float = 1.959964) -> tuple[float, float]:
+    """The fractions that so many right answers of a count may well come from (Wilson 1927): 95 % for this z."""
+    p, n = right / count, count
+    middle = (p + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 def _bins(confidence: Tensor, right: Tensor) -> list[Bin]:

@@ -13,10 +13,11 @@ from vitrail.tasks.sections import Bin, Card, Confusion, Figure, Gallery, Reliab
 MISTAKES = 24
 SQUARES = 30  # classes beyond which the confusion matrix is a list of its largest cells
 PAIRS = 12
+PHOTO, FEW = 64, 30_000  # pixels from which pictures are photos, and how many of them are few
 
 
-def plan(found: Found) -> list[tuple[str, str]]:
-    """What was found, and what of it is not used."""
+def plan(found: Found, *, scratch: bool) -> list[tuple[str, str]]:
+    """What was found, what of it is not used, and what would help."""
     by_size = sorted(zip(found.train, found.names, strict=True), key=lambda pair: (-pair[0], pair[1]))
     largest = ", ".join(f"{name} {count:,}" for count, name in by_size[:NAMED]) + ", ..." * (len(by_size) > NAMED)
     sizes = [f"{height} x {width}" for height, width in found.sizes]
@@ -28,6 +29,9 @@ def plan(found: Found) -> list[tuple[str, str]]:
         times = by_size[0][0] / by_size[-1][0]
         unequal = f"{by_size[0][1]!r} has {times:.0f} times the pictures of {by_size[-1][1]!r}"
         lines.append(("balance", f"{unequal}: look at the accuracy of each class"))
+    if scratch and min(found.sizes[1]) > PHOTO and sum(found.train) < FEW:
+        few = f"{sum(found.train):,} photos teach little from scratch"
+        lines.append(("hint", f"{few}; weights that others trained know much already: add --weights FILE"))
     lines += _set_aside(found.aside)
     if found.left:
         lines.append(("left", f"{found.left}, for the end: `vitrail evaluate RUN` measures on it"))
@@ -60,11 +64,20 @@ def cards(scores: Scores) -> list[Card]:
     """The numbers that the report opens with."""
     top = [] if scores.top5 is None else [Card(f"{scores.top5:.2%}", "right among the first five")]
     return [
-        Card(f"{scores.accuracy:.2%}", f"{scores.part} accuracy: {scores.correct:,} of {scores.tested:,}"),
+        Card(
+            f"{scores.accuracy:.2%}",
+            f"{scores.part} accuracy: {scores.correct:,} of {scores.tested:,}; {between(scores)} with 95 % confidence",
+        ),
         *top,
         Card(f"{scores.loss:.3f}", f"{scores.part} loss"),
         Card(f"{scores.calibration:.2%}", "calibration error"),
     ]
+
+
+def between(scores: Scores) -> str:
+    """Where the accuracy on any number of such pictures would be."""
+    low, high = scores.interval
+    return f"{low:.1%} to {high:.1%}"
 
 
 def sections(parts: Parts, scores: Scores, logits: Tensor) -> list[Section]:
@@ -135,6 +148,7 @@ def lines(scores: Scores) -> list[str]:
     part = "all pictures" if scores.part == "all" else f"{scores.part} pictures"
     return [
         f"accuracy     {scores.accuracy:.2%} ({scores.correct:,} of {scores.tested:,} {part})",
+        f"             {between(scores)} with 95 % confidence",
         *([] if scores.top5 is None else [f"top 5        {scores.top5:.2%}"]),
         f"loss         {scores.loss:.4f}",
         f"calibration  {scores.calibration:.2%} (expected error)",

@@ -26,22 +26,24 @@ from vitrail.data import (
     survey,
 )
 from vitrail.errors import InputError
-from vitrail.families import check_memory, configure, known_as
+from vitrail.families import check_memory, configure, known_as, speed
 from vitrail.progress import Progress, silent
 from vitrail.recipe import Start
 from vitrail.tasks.pictures import measured, shown
 from vitrail.tasks.pictures.augment import augmenter
-from vitrail.tasks.pictures.choices import Facts, choose
+from vitrail.tasks.pictures.choices import WIDE, Facts, choose, sides_for
 from vitrail.tasks.pictures.examples import TestPictures, TrainingPictures, classify
 from vitrail.tasks.pictures.head import Fitted, Reading, features, fit_head, readings, widest
 from vitrail.tasks.pictures.predictor import Answer, Predictor, inputs_of, normalisation
 from vitrail.tasks.pictures.recipe import PictureRecipe
 from vitrail.tasks.sections import Card, Section, Table
-from vitrail.tasks.task import Measurement, Metric, Task, Trained, tasks
+from vitrail.tasks.task import Choice, Measurement, Metric, Task, Trained, tasks
 from vitrail.weights import STATED, Weights, read
 
 if TYPE_CHECKING:
     from vitrail.families import ViT
+
+UNSURE = 0.05  # between the ends of an accuracy's interval, from which it is said
 
 
 @tasks.add("pictures")
@@ -51,7 +53,7 @@ class PictureTask(Task):
 
     metric = Metric("accuracy", percent=True)
     unit = "pictures"
-    head_alone = "the head alone, by logistic regression on features of the frozen model"
+    head_alone = "the head alone, on features of the frozen model; what it reads of them is chosen by cross-validation"
 
     recipe: PictureRecipe
     found: Found
@@ -69,11 +71,11 @@ class PictureTask(Task):
         if parts is None:
             if path is None:
                 raise InputError("the recipe names no pictures; give a folder with --data, or set data.source.")
-            files = survey(find(path), progress)
+            files = survey(find(path), progress, data.bad)
             found = files.found(data.test, data.seed)
         else:
             found = parts.found
-        filled, choices = choose(recipe, Facts.of(found, weights))
+        filled, choices = choose(recipe, Facts.of(found, weights, _pace(weights)))
         config = _config(filled, len(found.names), weights)
         task = cls(
             recipe=filled,
@@ -211,7 +213,19 @@ class PictureTask(Task):
         state = {f"head.{head}.{kind}": getattr(fitted, kind) for head in heads for kind in ("weight", "bias")}
         adapted = replace(adapted, state={**adapted.state, **state}, notes=weights.notes)
         recipe = self.recipe.model_copy(update={"model": {**self.recipe.model, **read}})
-        return replace(self, recipe=recipe, weights=adapted, config=adapted.config, head=fitted)
+        read_off = [Choice(f"model.{name}", value, self._foretold(fitted)) for name, value in read.items()]
+        chosen = [*self.choices, *read_off]
+        return replace(self, recipe=recipe, weights=adapted, config=adapted.config, choices=chosen, head=fitted)
+
+    def head_found(self) -> str:
+        if self.head is None:
+            return ""
+        reads = "" if self.head.reading is None else f"reads {self.head.reading.name}, "
+        return f"{reads}fitted by {self.head.how}: {self._foretold(self.head)}"
+
+    @staticmethod
+    def _foretold(head: Fitted) -> str:
+        return "nothing to choose by" if head.accuracy is None else f"{head.accuracy:.1%} right in cross-validation"
 
     def _free(self, reading: Reading) -> bool:
         """Whether the recipe leaves it open."""
@@ -252,7 +266,7 @@ class PictureTask(Task):
         return record
 
     def plan(self) -> list[tuple[str, str]]:
-        return shown.plan(self.found)
+        return shown.plan(self.found, scratch=self.weights is None)
 
     def findings(self) -> list[tuple[str, str]]:
         return shown.findings(self.parts, self.found)
@@ -279,7 +293,9 @@ class PictureTask(Task):
 
     def headline(self, measurement: Measurement) -> str:
         scores = measurement.scores
-        return f"{scores.part} accuracy {scores.accuracy:.2%} ({scores.correct:,} of {scores.tested:,})"
+        line = f"{scores.part} accuracy {scores.accuracy:.2%} ({scores.correct:,} of {scores.tested:,})"
+        low, high = scores.interval
+        return line if high - low < UNSURE else f"{line}, {shown.between(scores)} with 95 % confidence"
 
 
 def _decoded(recipe: PictureRecipe, path: Path | None) -> Parts | None:
@@ -288,6 +304,15 @@ def _decoded(recipe: PictureRecipe, path: Path | None) -> Parts | None:
     if data.source != "pictures":
         return sources[data.source](path, data.test, data.seed)
     return from_idx(path, data.test, data.seed) if path is not None and "train" in idx_parts(path) else None
+
+
+def _pace(weights: Weights | None) -> float:
+    """Multiply-adds a second that the model of weights does here, on pictures of the size they are used at."""
+    cost = None if weights is None else weights.config.cost()
+    if weights is None or cost is None or weights.config.width < WIDE:
+        return 1e11
+    look = weights.adapted(image=sides_for(weights.config)[0])
+    return speed(look.model().float()) * look.config.cost().multiply_adds
 
 
 def _checked(recipe: PictureRecipe) -> PictureRecipe:
