@@ -8,7 +8,8 @@ from pathlib import Path
 
 from vitrail.errors import InputError
 
-_M_TRIM_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -4, -8  # malloc.h of glibc
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -3, -4, -8  # malloc.h of glibc
+LARGE = 2**20  # bytes of a block that is given back by itself
 CGROUP = Path("/sys/fs/cgroup")
 _PR_SET_PDEATHSIG = 1  # prctl.h of Linux
 
@@ -19,11 +20,24 @@ def keep_memory() -> bool:
     glibc returns large blocks to the system and gets them again, page by page, at the next step: 20,000 to 37,000 page
     faults in each training step of a small ViT on a CPU (bench/README.md).
     """
+    return _mallopt({_M_MMAP_MAX: 0, _M_TRIM_THRESHOLD: 2**31 - 1, _M_ARENA_MAX: 1})
+
+
+def return_memory() -> bool:
+    """Have the C library give large blocks back as soon as they are free, however long that takes; False where it
+    cannot.
+
+    For what has little memory: blocks that come and go leave holes between them, which took 2.4 times the memory of a
+    training whose blocks are computed again, and three times with ``keep_memory`` (bench/README.md).
+    """
+    return _mallopt({_M_MMAP_THRESHOLD: LARGE, _M_TRIM_THRESHOLD: LARGE})
+
+
+def _mallopt(settings: dict[int, int]) -> bool:
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):
         return False
-    settings = {_M_MMAP_MAX: 0, _M_TRIM_THRESHOLD: 2**31 - 1, _M_ARENA_MAX: 1}
     return sum(mallopt(name, value) for name, value in settings.items()) == len(settings)
 
 

@@ -15,7 +15,7 @@ from typing import Any, Self
 from vitrail.distributed import ALONE, World, launch, launched, world
 from vitrail.errors import InputError
 from vitrail.files import Pathlike
-from vitrail.machine import cores, die_with_parent, keep_memory
+from vitrail.machine import cores, die_with_parent, keep_memory, return_memory
 from vitrail.progress import Progress, silent
 from vitrail.recipe import Recipe
 from vitrail.report import write_report
@@ -137,7 +137,6 @@ class Training:
 
     def _train(self, recipe: Recipe, run: Run, *, resume: bool) -> None:
         """Train in this process, alone or as one of several."""
-        keep_memory()
         die_with_parent()
         with world(recipe.train.device) as here:
             if here.size > 1 and "--processes" not in self.typed:  # which torchrun said
@@ -146,6 +145,7 @@ class Training:
             self.quiet = self.quiet or not here.first
             task = here.once(lambda: tasks[recipe.task].prepare(recipe, self.progress))
             task, expected = self._planned(task, here)
+            (return_memory if task.recipe.train.recompute else keep_memory)()
             self._say(plan(task, expected, here, run.path))
             task = here.once(lambda: task.gathered(self.progress))
             self._say(found(task))

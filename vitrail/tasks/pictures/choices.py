@@ -42,18 +42,18 @@ LOOK, LARGE = 224, 384  # pixels that weights are looked at with, and up to whic
 AIM = 10.0  # minutes, where none are given
 TRAINED = 3.5  # times what looking at a picture takes, for an epoch with its part of the measurements
 LEAST, MOST = 5, 20  # epochs in which all layers learn (bench/README.md)
-RATE = 1e-4  # at which they do
+RATE = 3e-4  # at which they do
 
 
 def choose(recipe: PictureRecipe, facts: Facts) -> tuple[PictureRecipe, list[Choice]]:
     """The recipe with nothing left out, and what was chosen for it."""
-    sections = recipe.model_dump()
+    sections = recipe.model_dump(exclude_unset=True)  # so that it is still known what was given
     chosen = []
     for choice in _choices(recipe, facts):
         section, field = choice.field.split(".")
         given = recipe.model if section == "model" else getattr(recipe, section).model_fields_set
         if field not in given:
-            sections[section][field] = choice.value
+            sections.setdefault(section, {})[field] = choice.value
             chosen.append(choice)
     return PictureRecipe(**sections), chosen
 
