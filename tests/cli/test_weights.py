@@ -60,7 +60,7 @@ def test_a_head_alone_is_trained_on_features_of_the_frozen_model(tmp_path, digit
     whole = json.loads((digits / "scores.json").read_text())["accuracy"]
     assert result["accuracy"] > whole - 0.05
     report = (tmp_path / "run" / "report.html").read_text()
-    assert "the head alone, by logistic regression" in report
+    assert "the head alone, on features" in report
     assert "Nothing was recorded" not in report
     assert "optim." not in report
 

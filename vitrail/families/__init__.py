@@ -9,10 +9,12 @@ from vitrail.lazy import loader
 
 if TYPE_CHECKING:
     from vitrail.families.catalogue import Cost, Shape, models, presets
-    from vitrail.families.costs import ROOM, at_once, cost, count_parameters, kept, speed
+    from vitrail.families.costs import cost, count_parameters, kept, speed
     from vitrail.families.model import (
+        ROOM,
         Adapted,
         Model,
+        at_once,
         build,
         check_memory,
         configure,
@@ -50,8 +52,10 @@ __all__ = [
 
 _HOMES = {
     "vitrail.families.catalogue": ("Cost", "Shape", "models", "presets"),
-    "vitrail.families.costs": ("ROOM", "at_once", "cost", "count_parameters", "kept", "speed"),
+    "vitrail.families.costs": ("cost", "count_parameters", "kept", "speed"),
     "vitrail.families.model": (
+        "ROOM",
+        "at_once",
         "Adapted",
         "Model",
         "build",

@@ -11,9 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from vitrail.families.catalogue import Cost, Shape
 from vitrail.families.model import Model, empty
-from vitrail.machine import available_memory
 
-ROOM = 2**30  # bytes at most for examples that are answered together
 PROBE = 5e9  # multiply-adds that are tried, to know how fast they are
 
 
@@ -48,14 +46,6 @@ def kept(config: Any) -> Kept:
     if name not in _KEPT:
         _KEPT[name] = _count_kept(config)
     return _KEPT[name]
-
-
-def at_once(config: Any, most: int) -> int:
-    """How many examples may be answered together: so many at most, within a gigabyte, and an eighth of what is free."""
-    free = available_memory()
-    room = ROOM if free is None else min(ROOM, free // 8)
-    each = config.answering() if isinstance(config, Shape) else None
-    return most if each is None else max(1, min(most, room // max(1, each)))
 
 
 def speed(model: Model, *, training: bool = False, most: int = 64) -> float:

@@ -13,10 +13,11 @@ from vitrail.core import Block
 from vitrail.data.normalise import Normalise
 from vitrail.errors import InputError, unknown
 from vitrail.families.catalogue import Shape, presets
-from vitrail.machine import check_room
+from vitrail.machine import available_memory, check_room
 from vitrail.registry import Registry
 
 State: TypeAlias = dict[str, Tensor]
+ROOM = 2**30  # bytes at most for examples that are answered together
 
 
 class Model(nn.Module, ABC):
@@ -105,6 +106,14 @@ def build(name: str, **fields: Any) -> Model:
     config = configure(name, **fields)
     check_memory(config)
     return families[family_of(config)](config)
+
+
+def at_once(config: Any, most: int) -> int:
+    """How many examples may be answered together: so many at most, within a gigabyte, and an eighth of what is free."""
+    free = available_memory()
+    room = ROOM if free is None else min(ROOM, free // 8)
+    each = config.answering() if isinstance(config, Shape) else None
+    return most if each is None else max(1, min(most, room // max(1, each)))
 
 
 def empty(config: Any) -> Model:

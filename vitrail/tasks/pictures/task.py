@@ -43,8 +43,6 @@ from vitrail.weights import STATED, Weights, read
 if TYPE_CHECKING:
     from vitrail.families import ViT
 
-UNSURE = 0.05  # between the ends of an accuracy's interval, from which it is said
-
 
 @tasks.add("pictures")
 @dataclass(eq=False, kw_only=True)
@@ -293,9 +291,7 @@ class PictureTask(Task):
 
     def headline(self, measurement: Measurement) -> str:
         scores = measurement.scores
-        line = f"{scores.part} accuracy {scores.accuracy:.2%} ({scores.correct:,} of {scores.tested:,})"
-        low, high = scores.interval
-        return line if high - low < UNSURE else f"{line}, {shown.between(scores)} with 95 % confidence"
+        return f"{scores.part} accuracy {scores.accuracy:.2%} ({scores.correct:,} of {scores.tested:,})"
 
 
 def _decoded(recipe: PictureRecipe, path: Path | None) -> Parts | None:
