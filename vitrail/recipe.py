@@ -21,6 +21,7 @@ class Start(Config):
     strict: bool = True  # whether tensors with no place in the model stop the run, or are left out
     normalise: Literal["half", "imagenet", "clip", "none"] | None = None  # how pictures are, where nothing says
     freeze: bool = False  # whether the head alone is trained, on features computed once
+    layers: PositiveInt | None = None  # how many of the last layers learn, the ones before them staying as they are
 
 
 class Optim(Config):

@@ -267,7 +267,7 @@ def _description(task: Task, world: World, command: str, folder: Path) -> dict[s
         "model": _about(task, folder),
         "processes": world.size,
         "data": task.fingerprint(),
-        "weights": _digest(task.weights),
+        "weights": _digest(task.given),
         "versions": {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}},
     }
 

@@ -164,7 +164,7 @@ class Training:
                 check_parts(planned, here.size)
                 expected = forecast(planned, here.size)
                 if not task.recipe.weights.freeze:
-                    planned = paced(planned, expected, self._left(planned, expected))
+                    planned = paced(planned, expected, self._left(planned, expected) - expected.before)
                     expected = expected.of(planned)
             return planned.recipe, planned.choices, expected
 
@@ -191,7 +191,7 @@ class Training:
 
     def _steps(self, task: Task, run: Run, here: World, expected: Forecast, *, resume: bool) -> None:
         """Train all layers, from the beginning or from the last checkpoint."""
-        if task.weights is not None:
+        if not (resume and here.same(run.checkpoints.complete() if here.first else None)):
             task = here.once(lambda: task.with_head(self.progress))
         if here.first:
             run.begin(task, here, self.typed)

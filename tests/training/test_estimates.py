@@ -18,21 +18,25 @@ from vitrail.training import check_parts, estimates, fitted, forecast, paced
 
 SMALL = {"image": 32, "patch": 4, "channels": 1, "width": 64, "depth": 6, "heads": 2, "stem": "patch"}
 PROCESS = """
-import json, resource, sys, torch
+import re, sys, torch
+from pathlib import Path
 import vitrail as vt
 from vitrail.machine import keep_memory, return_memory
+def most():
+    return 1024 * int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
+
 image, batch, recompute = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "True"
 model = vt.build("vit-ti/16", image=image, classes=10).train()
 model.encoder.recompute = recompute
 (return_memory if recompute else keep_memory)()
 images = torch.zeros(batch, 3, image, image)
-base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+base = most()
 optimizer = torch.optim.AdamW(model.parameters())
 for _ in range(2):
     optimizer.zero_grad()
     model(images, shortest=True).sum().backward()
     optimizer.step()
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - base)
+print(most() - base)
 """
 
 

@@ -50,16 +50,18 @@ def test_killed_with_two_processes(tmp_path):
     same(out, tmp_path / "whole")
 
 
-def begun(out):
+def begun(out, process):
+    """Wait for its first checkpoint."""
     deadline = time.monotonic() + 120
     while newest(out) == 0 and time.monotonic() < deadline:
+        assert process.poll() is None, process.said()
         time.sleep(0.01)
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
 def test_asked_to_stop_it_saves_and_says_how_to_go_on(tmp_path, whole, name):
     process = start(tmp_path / "run", "--set", "train.checkpoint=0")
-    begun(tmp_path / "run")
+    begun(tmp_path / "run", process)
     process.send_signal(getattr(signal, name))
     status, said = process.wait(60), process.said()
     assert status == 130, said
@@ -72,7 +74,7 @@ def test_asked_to_stop_it_saves_and_says_how_to_go_on(tmp_path, whole, name):
 def test_ctrl_c_stops_all_processes_and_nothing_is_lost(tmp_path):
     """To the launcher alone, as a terminal or a service would end it; the command it gives goes on with both."""
     process = start(tmp_path / "run", "--processes", "2", "--set", "train.checkpoint=0")
-    begun(tmp_path / "run")
+    begun(tmp_path / "run", process)
     process.send_signal(signal.SIGINT)
     status, said = process.wait(60), process.said()
     assert status == 130, said
@@ -97,7 +99,7 @@ def test_a_run_does_not_go_on_with_other_pictures(tmp_path):
 
 def test_a_run_in_use_is_left_alone(tmp_path):
     process = start(tmp_path / "run", "--set", "train.checkpoint=0")
-    begun(tmp_path / "run")
+    begun(tmp_path / "run", process)
     second = start(tmp_path / "run", "--resume")
     status, said = second.wait(120), second.said()
     process.send_signal(signal.SIGKILL)
@@ -110,7 +112,7 @@ def test_a_full_disk_gets_a_sentence_and_damages_nothing(tmp_path, whole):
     """No file may grow beyond some kilobytes: the first checkpoint that does not fit stops the run."""
     out = tmp_path / "run"
     process = start(out, "--set", "train.checkpoint=0")
-    begun(out)
+    begun(out, process)
     while newest(out) < 20 and process.poll() is None:
         time.sleep(0.01)
     resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (20_000, 20_000))
@@ -200,7 +202,7 @@ def test_the_newest_complete_checkpoint_is_taken(tmp_path):
 def stopped(out):
     """A run that was asked to stop after some steps."""
     process = start(out, "--set", "train.checkpoint=0")
-    begun(out)
+    begun(out, process)
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 130
     assert process.said().strip().endswith(f"vitrail train --resume --out {out}")
@@ -279,7 +281,7 @@ def test_half_precision_goes_on_as_it_would_have(tmp_path):
     words = ("--set", "train.precision=fp16", "--set", "train.checkpoint=0")
     run(tmp_path / "whole", *words, epochs=3)
     process = start(tmp_path / "run", *words, epochs=3)
-    begun(tmp_path / "run")
+    begun(tmp_path / "run", process)
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 130
     state = unpack(Run(tmp_path / "run").checkpoints.newest()[1])

@@ -39,9 +39,12 @@ class Tokens:
         registers = tuple(f"register {number + 1}" for number in range(config.registers))
         groups = trace.pattern(GROUPING)[:, 0].detach() if config.tokens else None
         count = len(prefix) + len(registers) + (config.tokens or grid[0] * grid[1])
+        parts = [slice(0, len(prefix))] if prefix else []  # each of which is as much of what the head is given
+        parts += [slice(len(prefix) + len(registers), None)] if config.pool in ("mean", "both") else []
         answer = torch.zeros(count)
-        answer[slice(0, len(prefix)) if prefix else slice(len(registers), None)] = 1
-        return cls((*prefix, *registers), grid, config.patch, answer / answer.sum(), groups)
+        for part in parts:
+            answer[part] += 1 / (len(parts) * len(answer[part]))
+        return cls((*prefix, *registers), grid, config.patch, answer, groups)
 
     @property
     def count(self) -> int:

@@ -152,8 +152,10 @@ def _answering(e: Explanation) -> dict[str, Any]:
     rows = e.tokens.answer.nonzero()[:, 0].tolist()
     if rows == [0] and e.tokens.prefix:
         return {"token": rows[0], "name": f"the {e.tokens.prefix[rows[0]]} token"}
-    first = e.tokens.prefix[: len(rows)] if rows[0] == 0 and e.tokens.prefix else ()
-    return {"token": -1, "name": f"the {' and '.join(first)} tokens" if first else "the mean of the patches"}
+    first = [name for row, name in enumerate(e.tokens.prefix) if row in rows]
+    if len(rows) > len(first):
+        return {"token": -1, "name": f"{'the class token and ' if first else ''}the mean of the patches"}
+    return {"token": -1, "name": f"the {' and '.join(first)} tokens"}
 
 
 def _curves(one: Curves | None) -> dict[str, Any]:

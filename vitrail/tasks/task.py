@@ -90,7 +90,8 @@ class Task(ABC):
     recipe: Any  # of the task's own type, with nothing left out
     config: Any  # of the model
     choices: list[Choice] = field(default_factory=list)  # what was chosen for the recipe, and why
-    weights: Weights | None = None  # to start from, as the configuration has them
+    given: Weights | None = None  # to start from, as they were read
+    weights: Weights | None = None  # the same, as the configuration has them
 
     @classmethod
     @abstractmethod

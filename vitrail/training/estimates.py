@@ -6,9 +6,10 @@ from math import ceil
 from typing import Any, TypeVar
 
 from vitrail.errors import InputError
-from vitrail.families import ROOM, Shape, count_parameters, kept, speed
+from vitrail.families import ROOM, Shape, empty, kept, speed
 from vitrail.machine import available_memory
 from vitrail.tasks.task import Choice, Task
+from vitrail.training.optim import hold
 
 AnyTask = TypeVar("AnyTask", bound=Task)
 
@@ -31,13 +32,14 @@ class Forecast:
     seconds: float
     memory: int
     free: int | None
+    before: float = 0.0  # seconds before the first step, such as a head is fitted in
 
     def of(self, task: Task) -> "Forecast":
         """For as many epochs as a task has."""
         train = task.recipe.train
         steps = train.epochs * ceil(task.counts[0] / train.batch)
         measured = 1 + train.epochs // train.evaluate
-        return replace(self, seconds=steps * self.step + measured * self.measurement)
+        return replace(self, seconds=self.before + steps * self.step + measured * self.measurement)
 
 
 def fitted(task: AnyTask, processes: int = 1) -> AnyTask:
@@ -94,23 +96,33 @@ def memory(task: Task, processes: int = 1) -> int:
     each = ceil(task.recipe.train.batch / (processes * train.accumulate))
     one = kept(config)
     learned = config.parameters() * (LEARNED + AVERAGED * bool(train.ema))
-    activations = OVER * each * (one.recomputing if train.recompute else one.training)
+    layers = task.recipe.weights.layers
+    share = 1.0 if layers is None else min(1.0, (layers + 1) / max(1, len(empty(config).blocks)))
+    activations = OVER * each * share * (one.recomputing if train.recompute else one.training)
     return task.stored + processes * int(learned + activations + FIXED)
 
 
 def forecast(task: Task, processes: int = 1) -> Forecast:
     """What a training of the task will take."""
     train, (examples, tests) = task.recipe.train, task.counts
-    model, free = task.model(), available_memory()
-    measurement = tests / processes / speed(model)
-    if task.recipe.weights.freeze:
-        wanted = task.stored + FIXED + 4 * count_parameters(model) + ROOM
-        return Forecast(0.0, measurement, (examples + tests) / speed(model), wanted, free)
+    start, free = task.recipe.weights, available_memory()
+    model = hold(task.model(), start.layers)
+    look = 1 / speed(model)
+    measurement = tests * look / processes
+    if start.freeze:
+        return Forecast(0.0, measurement, (examples + tests) * look, _looking(task), free)
+    head = examples * look if task.weights is not None else 0.0  # which is fitted first
     each = ceil(train.batch / (processes * train.accumulate))
     again = 4 / 3 if train.recompute else 1.0
     step = again * each * train.accumulate / speed(model, training=True, most=each)
     wanted = memory(task, processes) if isinstance(task.config, Shape) else 0
-    return Forecast(step, measurement, 0.0, wanted, free).of(task)
+    return Forecast(step, measurement, 0.0, wanted, free, head).of(task)
+
+
+def _looking(task: Task) -> int:
+    """Bytes that are taken where a model answers, and learns nothing but a head."""
+    each = task.config.answering() or ROOM
+    return task.stored + FIXED + 4 * task.config.parameters() + min(ROOM, task.counts[0] * each)
 
 
 def _given(task: Task) -> set[str]:

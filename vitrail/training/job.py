@@ -21,7 +21,7 @@ from vitrail.training.checkpoint import Checkpoints, unpack
 from vitrail.training.estimates import LEARNED
 from vitrail.training.log import Log
 from vitrail.training.loop import NotFinite, Optimizer, Precision, Step, fit
-from vitrail.training.optim import adamw, muon, warmup_cosine
+from vitrail.training.optim import adamw, hold, muon, warmup_cosine
 
 Tensors = tuple[Tensor, ...] | list[Tensor]
 
@@ -86,7 +86,7 @@ class Job:
         if world.device.type == "cpu":
             check_memory(task.config, LEARNED * world.size)
         torch.manual_seed(train.seed)
-        self.model = task.model().to(world.device)
+        self.model = hold(task.model(), self.recipe.weights.layers).to(world.device)
         self.batches = self._batches()
         self.optimizer = self._optimizer()
         self.precision = Precision(train.precision, world.device.type)
@@ -138,7 +138,7 @@ class Job:
         if self.step in kept:
             self._keep()
         with self.run.log(self.step, on=self.world.first, board=train.tensorboard) as log:
-            for update in self.updates():
+            for update in () if self.finished else self.updates():
                 step, asked = self._together(update, asked=stop(), spent=time.monotonic() - began)
                 log(step.line())
                 yield step

@@ -3,12 +3,14 @@
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from math import cos, pi
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn, optim
 
 from vitrail.core import Stack
+
+M = TypeVar("M", bound=nn.Module)
 
 
 def adamw(
@@ -157,6 +159,15 @@ def _adamw(
         for (layers, decayed), group in sorted(groups.items(), key=lambda item: (item[0][0], not item[0][1]))
     ]
     return optim.AdamW(parameter_groups, lr=lr, betas=betas, weight_decay=decay, fused=True)
+
+
+def hold(model: M, layers: int | None) -> M:
+    """The model with its last layers alone to be learned, and what comes after them; None: with all of them."""
+    if layers is not None:
+        above = layers_above(model)
+        for parameter in model.parameters():
+            parameter.requires_grad_(above.get(id(parameter), 0) <= layers)
+    return model
 
 
 def layers_above(model: nn.Module) -> dict[int, int]:

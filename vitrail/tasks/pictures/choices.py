@@ -20,18 +20,18 @@ class Facts:
     tests: int = 0  # pictures to test on
     weights: Weights | None = None  # to start from
     oblong: float = 0.0  # the fraction of the pictures that are no squares
-    pace: float = 1e11  # multiply-adds that the model of the weights does in a second, here
+    pace: float | None = None  # multiply-adds that the model of the weights does in a second here, where it matters
 
     @classmethod
-    def of(cls, found: Found, weights: Weights | None, pace: float = 1e11) -> Self:
+    def of(cls, found: Found, weights: Weights | None, pace: float | None = None) -> Self:
         """Those of pictures that were found."""
         pictures, tests = sum(found.train), sum(found.held)
         return cls(pictures, len(found.names), found.sizes[1], found.grey, tests, weights, found.oblong, pace)
 
-    def seconds(self, config: Any, side: int, times: float = 1.0) -> float:
-        """That looking at all pictures takes, at a size; or several times that."""
+    def seconds(self, config: Any, side: int, pace: float) -> float:
+        """That looking at all pictures takes, at a size."""
         cost = type(config)(**{**config.model_dump(), "image": side}).cost()
-        return times * (self.pictures + self.tests) * (cost.multiply_adds if cost else 0) / self.pace
+        return (self.pictures + self.tests) * cost.multiply_adds / pace
 
 
 SMALL, MEDIUM = 3_000, 30_000  # pictures
@@ -137,10 +137,11 @@ def _way(recipe: PictureRecipe, facts: Facts, weights: Weights) -> Way:
     sides = [given] if (given := _side(recipe.model.get("image"))) else sides_for(config)
     asked = recipe.weights.freeze if "freeze" in recipe.weights.model_fields_set else None
     enough = max(5, min(150, round(60_000 / facts.pictures)))
-    if config.width < WIDE:  # small weights of one's own
+    if facts.pace is None:  # small weights of one's own
         return Way(bool(asked), sides[0], enough, "all layers learn", "", "about 60,000 in all, within 5 to 150")
-    head = next((side for side in sides if facts.seconds(config, side) <= seconds), sides[-1])
-    tuned = [(side, int(seconds / facts.seconds(config, side, TRAINED))) for side in sides]
+    looks = {side: facts.seconds(config, side, facts.pace) for side in sides}
+    head = next((side for side, look in looks.items() if look <= seconds), sides[-1])
+    tuned = [(side, int(seconds / (TRAINED * look))) for side, look in looks.items()]
     side, epochs = next(((side, many) for side, many in tuned if many >= LEAST), (0, 0))
     if asked or (asked is None and (each <= FEW or not side)):
         why = "the head alone learns" + ("" if each <= FEW or asked else f", all layers would take more than {within}")

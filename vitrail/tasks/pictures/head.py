@@ -6,7 +6,7 @@ fitted: linear discriminants, whose covariance is shrunk so far that others are 
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from torch import Tensor
 from vitrail.data import Normalise, Pictures, unit
 from vitrail.families import ViT, ViTConfig, at_once
 from vitrail.progress import Progress, silent
+from vitrail.weights import Weights
 
 Array = NDArray[np.float64]
 Heads = list[tuple[Array, Array]]  # W (classes w) and b of each
@@ -57,6 +58,11 @@ class Fitted:
     accuracy: float | None = None
     foretold: Tensor | None = None  # logits (m classes)
 
+    @property
+    def reads(self) -> dict[str, Any]:
+        """What it reads, as fields of the model."""
+        return {} if self.reading is None else {"pool": self.reading.pool, "last": self.reading.last}
+
 
 def readings(config: ViTConfig) -> list[Reading]:
     """What the head of a model could read, all of which ``widest`` gives; none, where there is no choice."""
@@ -91,6 +97,14 @@ def features(model: ViT, pictures: Pictures, normalise: Normalise, progress: Pro
     for _ in progress("pictures seen by the model", seen(), len(pictures)):
         pass
     return torch.cat(given)
+
+
+def headed(weights: Weights, head: Fitted) -> Weights:
+    """Weights with a head that was fitted to what they give."""
+    adapted = weights.adapted(head="fresh", classes=len(head.bias), **head.reads)
+    places = ("logits", "distilled") if adapted.config.pool == "distilled" else ("logits",)
+    state = {f"head.{place}.{kind}": getattr(head, kind) for place in places for kind in ("weight", "bias")}
+    return replace(adapted, state={**adapted.state, **state}, notes=weights.notes)
 
 
 def fit_head(seen: Tensor, labels: Tensor, classes: int, choices: list[Reading]) -> Fitted:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 from torch import Tensor, nn
 
-from vitrail.config import checked
 from vitrail.data import (
     Batch,
     Found,
@@ -26,22 +25,22 @@ from vitrail.data import (
     survey,
 )
 from vitrail.errors import InputError
-from vitrail.families import check_memory, configure, known_as, speed
 from vitrail.progress import Progress, silent
 from vitrail.recipe import Start
 from vitrail.tasks.pictures import measured, shown
 from vitrail.tasks.pictures.augment import augmenter
-from vitrail.tasks.pictures.choices import WIDE, Facts, choose, sides_for
+from vitrail.tasks.pictures.choices import Facts, choose
 from vitrail.tasks.pictures.examples import TestPictures, TrainingPictures, classify
-from vitrail.tasks.pictures.head import Fitted, Reading, features, fit_head, readings, widest
+from vitrail.tasks.pictures.head import Fitted, Reading, features, fit_head, headed, readings, widest
+from vitrail.tasks.pictures.model import adapted, checked_recipe, config_of, keeps_head, pace_of, read_weights
 from vitrail.tasks.pictures.predictor import Answer, Predictor, inputs_of, normalisation
 from vitrail.tasks.pictures.recipe import PictureRecipe
 from vitrail.tasks.sections import Card, Section, Table
 from vitrail.tasks.task import Choice, Measurement, Metric, Task, Trained, tasks
-from vitrail.weights import STATED, Weights, read
 
 if TYPE_CHECKING:
     from vitrail.families import ViT
+    from vitrail.weights import Weights
 
 
 @tasks.add("pictures")
@@ -62,8 +61,8 @@ class PictureTask(Task):
     @classmethod
     def prepare(cls, recipe: PictureRecipe, progress: Progress = silent) -> "PictureTask":
         """Find the pictures and choose what the recipe leaves out."""
-        recipe = _checked(recipe)
-        data, weights = recipe.data, _weights(recipe)
+        recipe = checked_recipe(recipe)
+        data, weights = recipe.data, read_weights(recipe)
         path, files = Path(data.path) if data.path is not None else None, None
         parts = _decoded(recipe, path)
         if parts is None:
@@ -73,18 +72,18 @@ class PictureTask(Task):
             found = files.found(data.test, data.seed)
         else:
             found = parts.found
-        filled, choices = choose(recipe, Facts.of(found, weights, _pace(weights)))
-        config = _config(filled, len(found.names), weights)
+        filled, choices = choose(recipe, Facts.of(found, weights, pace_of(weights)))
+        config = config_of(filled, len(found.names), weights)
         task = cls(
             recipe=filled,
             config=config,
             choices=choices,
-            weights=weights,
+            given=weights,
             found=found,
             files=files,
             decoded=parts,
         )
-        return task.adapted()
+        return _adapted(task)
 
     def gathered(self, progress: Progress = silent) -> "PictureTask":
         """Decode the pictures at the model's size."""
@@ -104,8 +103,8 @@ class PictureTask(Task):
         task = replace(self, decoded=parts)
         if parts.train.names == self.found.names:
             return task
-        config = _config(self.recipe, len(parts.train.names), self.weights)  # no picture of a class could be read
-        return replace(task, config=config).adapted()
+        config = config_of(self.recipe, len(parts.train.names), self.given)  # no picture of a class could be read
+        return _adapted(replace(task, config=config))
 
     @property
     def parts(self) -> Parts:
@@ -130,24 +129,10 @@ class PictureTask(Task):
             return len(self.decoded.train), len(self.decoded.test)
         return sum(self.found.train), sum(self.found.held)
 
-    def adapted(self) -> "PictureTask":
-        """With weights as these pictures need them: of their size, and with a head for their classes."""
-        if self.weights is None:
-            return self
-        names = self.found.names if self.decoded is None else self.decoded.train.names
-        start, weights = self.recipe.weights, self.weights
-        if start.freeze and start.head == "keep":
-            raise InputError("weights.head='keep' leaves nothing to train with weights.freeze; leave one of them out.")
-        keep = start.head == "keep" or (start.head == "auto" and weights.labels == names and not start.freeze)
-        if start.head == "keep" and weights.config.classes != len(names):
-            raise InputError(
-                f"weights.head='keep' cannot be: {weights.path!r} has a head for {weights.config.classes} classes, and "
-                f"the pictures have {len(names)}."
-            )
-        prelogits = True if keep else (start.prelogits or 0)
-        head = "keep" if keep else "fresh"
-        adapted = weights.adapted(head=head, classes=len(names), prelogits=prelogits, **_changes(self.recipe))
-        return replace(self, weights=adapted, config=adapted.config)
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the classes."""
+        return self.found.names if self.decoded is None else self.decoded.train.names
 
     @classmethod
     def evaluation_set(cls, trained: Trained, data: str | None, progress: Progress = silent) -> TestPictures:
@@ -195,40 +180,37 @@ class PictureTask(Task):
 
     def with_head(self, progress: Progress = silent) -> "PictureTask":
         """With the best linear head for what the weights give; also in what it reads, where that may be chosen."""
-        weights, start, names = self.weights, self.recipe.weights, self.parts.train.names
-        if weights is None or start.prelogits or weights.labels is not None:  # whose head is kept
+        if self.weights is None or self.given is None or not self._head_is_linear():
             return self
-        if weights.family != "vit":
-            raise InputError(f"weights.freeze is for a vit, and this is a {weights.family}; leave it out.")
-        choices = [one for one in readings(weights.config) if start.freeze or one.pool in ("class", "mean")]
-        choices = [one for one in choices if self._free(one)]
-        whole = weights.adapted(**widest(weights.config)) if choices else weights
+        choices = [one for one in readings(self.weights.config) if self._free(one)]
+        whole = self.weights.adapted(**widest(self.weights.config)) if choices else self.weights
         seen = features(cast("ViT", whole.model().float()), self.parts.train, self.normalise, progress)
-        fitted = fit_head(seen, self.parts.train.labels, len(names), choices)
-        read = {} if fitted.reading is None else {"pool": fitted.reading.pool, "last": fitted.reading.last}
-        adapted = weights.adapted(head="fresh", classes=len(names), **read)
-        heads = ("logits", "distilled") if adapted.config.pool == "distilled" else ("logits",)
-        state = {f"head.{head}.{kind}": getattr(fitted, kind) for head in heads for kind in ("weight", "bias")}
-        adapted = replace(adapted, state={**adapted.state, **state}, notes=weights.notes)
-        recipe = self.recipe.model_copy(update={"model": {**self.recipe.model, **read}})
-        read_off = [Choice(f"model.{name}", value, self._foretold(fitted)) for name, value in read.items()]
-        chosen = [*self.choices, *read_off]
-        return replace(self, recipe=recipe, weights=adapted, config=adapted.config, choices=chosen, head=fitted)
+        head = fit_head(seen, self.parts.train.labels, len(self.names), choices)
+        weights = headed(self.weights, head)
+        recipe = self.recipe.model_copy(update={"model": {**self.recipe.model, **head.reads}})
+        chosen = [Choice(f"model.{name}", value, _foretold(head)) for name, value in head.reads.items()]
+        return replace(
+            self, recipe=recipe, weights=weights, config=weights.config, choices=[*self.choices, *chosen], head=head
+        )
+
+    def _head_is_linear(self) -> bool:
+        """Whether there is a head to fit: one linear map of a vit, which is not kept as it is."""
+        start, weights = self.recipe.weights, cast("Weights", self.given)
+        if weights.family != "vit" and start.freeze:
+            raise InputError(f"weights.freeze is for a vit, and this is a {weights.family}; leave it out.")
+        return weights.family == "vit" and not start.prelogits and not keeps_head(self.recipe, weights, self.names)
 
     def head_found(self) -> str:
         if self.head is None:
             return ""
         reads = "" if self.head.reading is None else f"reads {self.head.reading.name}, "
-        return f"{reads}fitted by {self.head.how}: {self._foretold(self.head)}"
-
-    @staticmethod
-    def _foretold(head: Fitted) -> str:
-        return "nothing to choose by" if head.accuracy is None else f"{head.accuracy:.1%} right in cross-validation"
+        return f"{reads}fitted by {self.head.how}: {_foretold(self.head)}"
 
     def _free(self, reading: Reading) -> bool:
-        """Whether the recipe leaves it open."""
-        given = self.recipe.model
-        return given.get("pool", reading.pool) == reading.pool and given.get("last", reading.last) == reading.last
+        """Whether the recipe leaves it open; layers that all learn are read as other formats have them."""
+        given, usual = self.recipe.model, reading.pool in ("class", "mean")
+        fits = given.get("pool", reading.pool) == reading.pool and given.get("last", reading.last) == reading.last
+        return fits and (usual or self.recipe.weights.freeze or "pool" in given)
 
     def keep(self, folder: Path) -> dict[str, Any]:  # noqa: ARG002
         return {"labels": self.parts.train.names, "normalise": self.normalise, "fit": self.recipe.data.fit}
@@ -302,59 +284,13 @@ def _decoded(recipe: PictureRecipe, path: Path | None) -> Parts | None:
     return from_idx(path, data.test, data.seed) if path is not None and "train" in idx_parts(path) else None
 
 
-def _pace(weights: Weights | None) -> float:
-    """Multiply-adds a second that the model of weights does here, on pictures of the size they are used at."""
-    cost = None if weights is None else weights.config.cost()
-    if weights is None or cost is None or weights.config.width < WIDE:
-        return 1e11
-    look = weights.adapted(image=sides_for(weights.config)[0])
-    return speed(look.model().float()) * look.config.cost().multiply_adds
+def _adapted(task: PictureTask) -> PictureTask:
+    """With weights as its pictures need them."""
+    if task.given is None:
+        return task
+    weights = adapted(task.recipe, task.given, task.names)
+    return replace(task, weights=weights, config=weights.config)
 
 
-def _checked(recipe: PictureRecipe) -> PictureRecipe:
-    """With the fields of its model as the model will have them, before anything is chosen by them."""
-    fields = dict(recipe.model)
-    name = fields.pop("name", "vit")
-    kind, _ = known_as(name)
-    given = {"name": name} if "name" in recipe.model else {}
-    return recipe.model_copy(update={"model": {**given, **checked(kind, fields, "model")}})
-
-
-def _weights(recipe: PictureRecipe) -> Weights | None:
-    start = recipe.weights
-    if start.path is None:
-        if start.freeze:
-            raise InputError("weights.freeze trains the head of weights that are given; give some with --weights.")
-        return None
-    if "name" in recipe.model:
-        raise InputError(
-            f"the weights in {start.path!r} say what the model is; leave model.name={recipe.model['name']!r} out."
-        )
-    for name in ("classes", "prelogits"):
-        if name in recipe.model:
-            raise InputError(
-                f"model.{name}={recipe.model[name]!r} is for the head, which the classes decide; leave it out, "
-                f"or see weights.head and weights.prelogits."
-            )
-    stated = {name: recipe.model[name] for name in STATED if name in recipe.model}
-    image, channels = recipe.model.get("image"), recipe.model.get("channels")
-    return read(start.path, strict=start.strict, image=image, channels=channels, normalise=start.normalise, **stated)
-
-
-def _changes(recipe: PictureRecipe) -> dict[str, Any]:
-    """The fields of the model that the weights are adapted to."""
-    return {name: value for name, value in recipe.model.items() if name not in STATED}
-
-
-def _config(recipe: PictureRecipe, classes: int, weights: Weights | None) -> Any:
-    if weights is not None:  # whose head is seen to when the classes are known
-        config: Any = type(weights.config)(**{**weights.config.model_dump(), **_changes(recipe)})
-    else:
-        fields = {"classes": classes, **recipe.model}
-        config = configure(fields.pop("name"), **fields)
-        if config.classes < classes:
-            raise InputError(f"model.classes={fields['classes']} is too few for {classes} classes; leave it out.")
-    if config.channels not in (1, 3):
-        raise InputError(f"model.channels={config.channels} is not what pictures have; choose 1 (grey) or 3 (colour).")
-    check_memory(config)
-    return config
+def _foretold(head: Fitted) -> str:
+    return "nothing to choose by" if head.accuracy is None else f"{head.accuracy:.1%} right in cross-validation"

@@ -1,0 +1,94 @@
+"""The model that labels pictures: as a recipe describes it, or as weights have it."""
+
+from typing import Any
+
+from vitrail.config import checked
+from vitrail.errors import InputError
+from vitrail.families import check_memory, configure, known_as, speed
+from vitrail.tasks.pictures.choices import WIDE, sides_for
+from vitrail.tasks.pictures.recipe import PictureRecipe
+from vitrail.weights import STATED, Weights, read
+
+
+def checked_recipe(recipe: PictureRecipe) -> PictureRecipe:
+    """With the fields of its model as the model will have them, before anything is chosen by them."""
+    fields = dict(recipe.model)
+    name = fields.pop("name", "vit")
+    kind, _ = known_as(name)
+    given = {"name": name} if "name" in recipe.model else {}
+    return recipe.model_copy(update={"model": {**given, **checked(kind, fields, "model")}})
+
+
+def read_weights(recipe: PictureRecipe) -> Weights | None:
+    """The weights that it starts from, as they are."""
+    start = recipe.weights
+    if start.path is None:
+        if start.freeze:
+            raise InputError("weights.freeze trains the head of weights that are given; give some with --weights.")
+        return None
+    if "name" in recipe.model:
+        raise InputError(
+            f"the weights in {start.path!r} say what the model is; leave model.name={recipe.model['name']!r} out."
+        )
+    for name in ("classes", "prelogits"):
+        if name in recipe.model:
+            raise InputError(
+                f"model.{name}={recipe.model[name]!r} is for the head, which the classes decide; leave it out, "
+                f"or see weights.head and weights.prelogits."
+            )
+    if start.freeze and start.head == "keep":
+        raise InputError("weights.head='keep' leaves nothing to train with weights.freeze; leave one of them out.")
+    if start.freeze and start.prelogits:
+        raise InputError("weights.prelogits cannot be kept with weights.freeze, whose head is one linear map.")
+    stated = {name: recipe.model[name] for name in STATED if name in recipe.model}
+    image, channels = recipe.model.get("image"), recipe.model.get("channels")
+    return read(start.path, strict=start.strict, image=image, channels=channels, normalise=start.normalise, **stated)
+
+
+def keeps_head(recipe: PictureRecipe, weights: Weights, names: tuple[str, ...]) -> bool:
+    """Whether weights answer with the classes of the pictures already, and go on from there."""
+    start = recipe.weights
+    if start.head == "keep" and weights.config.classes != len(names):
+        raise InputError(
+            f"weights.head='keep' cannot be: {weights.path!r} has a head for {weights.config.classes} classes, and "
+            f"the pictures have {len(names)}."
+        )
+    return start.head == "keep" or (start.head == "auto" and weights.labels == names and not start.freeze)
+
+
+def adapted(recipe: PictureRecipe, weights: Weights, names: tuple[str, ...]) -> Weights:
+    """Weights as the pictures need them: of their size, and with a head for their classes."""
+    keep = keeps_head(recipe, weights, names)
+    prelogits = True if keep else (recipe.weights.prelogits or 0)
+    head = "keep" if keep else "fresh"
+    return weights.adapted(head=head, classes=len(names), prelogits=prelogits, **_changes(recipe))
+
+
+def config_of(recipe: PictureRecipe, classes: int, weights: Weights | None) -> Any:
+    """The configuration of the model."""
+    if weights is not None:  # whose head is seen to when the classes are known
+        config: Any = type(weights.config)(**{**weights.config.model_dump(), **_changes(recipe)})
+    else:
+        fields = {"classes": classes, **recipe.model}
+        config = configure(fields.pop("name"), **fields)
+        if config.classes < classes:
+            raise InputError(f"model.classes={fields['classes']} is too few for {classes} classes; leave it out.")
+    if config.channels not in (1, 3):
+        raise InputError(f"model.channels={config.channels} is not what pictures have; choose 1 (grey) or 3 (colour).")
+    check_memory(config)
+    return config
+
+
+def pace_of(weights: Weights | None) -> float | None:
+    """Multiply-adds a second that the model of weights does here, on pictures of the size they are used at; None of
+    weights so small that it does not matter, or whose multiply-adds no formula tells.
+    """
+    if weights is None or weights.config.width < WIDE or weights.config.cost() is None:
+        return None
+    look = weights.adapted(image=sides_for(weights.config)[0])
+    return speed(look.model().float()) * look.config.cost().multiply_adds
+
+
+def _changes(recipe: PictureRecipe) -> dict[str, Any]:
+    """The fields of the model that the weights are adapted to."""
+    return {name: value for name, value in recipe.model.items() if name not in STATED}
