@@ -18,6 +18,7 @@ class Start(Config):
     path: str | None = None  # a run directory, a file or folder of another library, or hf:owner/name
     head: Literal["auto", "keep", "fresh"] = "auto"  # auto: kept where it was made for classes of these names
     prelogits: bool = False  # whether a fresh head keeps the layer before it
+    names: str | None = None  # a TOML table of what a file calls the parts of a ViT, where its names were never seen
     strict: bool = True  # whether tensors with no place in the model stop the run, or are left out
     normalise: Literal["half", "imagenet", "clip", "none"] | None = None  # how pictures are, where nothing says
     freeze: bool = False  # whether the head alone is trained, on features computed once
@@ -88,10 +89,9 @@ class Recipe(Config):
 
     def absolute(self) -> Self:
         """The same, with paths that hold from any folder."""
-        path = self.weights.path
-        if path is None or not Path(path).exists():
-            return self
-        return self.model_copy(update={"weights": self.weights.model_copy(update={"path": str(Path(path).resolve())})})
+        paths = {name: getattr(self.weights, name) for name in ("path", "names")}
+        there = {name: str(Path(path).resolve()) for name, path in paths.items() if path and Path(path).exists()}
+        return self.model_copy(update={"weights": self.weights.model_copy(update=there)}) if there else self
 
 
 recipes: Registry[type[Recipe]] = Registry("task")  # the recipe of each

@@ -86,9 +86,9 @@ def test_few_pictures_train_the_head_alone_of_large_weights(pictures, width, fro
     assert filled.weights.freeze is frozen
     (said,) = (choice.why for choice in choices if choice.field == "weights.freeze")
     assert ("the head alone learns" in said) is frozen
-    assert choose(
-        PictureRecipe(weights={"freeze": not frozen}), Facts(pictures, 10, (9, 9), grey=True, **how)
-    )[0].weights.freeze is (not frozen)
+    assert choose(PictureRecipe(weights={"freeze": not frozen}), Facts(pictures, 10, (9, 9), grey=True, **how))[
+        0
+    ].weights.freeze is (not frozen)
 
 
 def test_testing_takes_no_longer_than_training():

@@ -153,11 +153,10 @@ def test_one_process_of_a_machine_makes_what_all_of_it_use(tmp_path):
 
 
 def test_more_processes_than_cores_are_said(tmp_path, invoke, monkeypatch):
-    import vitrail.distributed
-    import vitrail.machine
+    import vitrail.trainer
 
-    monkeypatch.setattr(vitrail.machine, "cores", lambda: 2)
-    monkeypatch.setattr(vitrail.distributed, "launch", lambda *_: 0)
+    monkeypatch.setattr(vitrail.trainer, "cores", lambda: 2)
+    monkeypatch.setattr(vitrail.trainer, "launch", lambda *_: 0)
     for count, said in ((9, True), (2, False)):
         _, _, err = invoke("train", "--out", tmp_path / "run", "--processes", count)
         assert ("note: 9 processes share 2 cores; they will not be faster than 2." in err) == said

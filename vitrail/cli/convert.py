@@ -1,12 +1,15 @@
 """``vitrail convert``."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from vitrail.cli.console import Force, Json, Normalisation, parse_size, print_json
-from vitrail.terminal.console import messages, say, tell
+from vitrail.terminal.console import messages, say, table, tell
+
+if TYPE_CHECKING:
+    from vitrail.weights import Weights
 
 
 def convert(
@@ -29,6 +32,19 @@ def convert(
     heads: Annotated[
         int | None, typer.Option(help="Number of heads, if the file does not say. Default: width / 64.", metavar="N")
     ] = None,
+    activation: Annotated[
+        str | None, typer.Option(help="Activation, if the file does not say: gelu, gelu-tanh, relu.", metavar="NAME")
+    ] = None,
+    order: Annotated[
+        str | None, typer.Option(help="Norms before or after, if names say nothing: pre, post.", metavar="NAME")
+    ] = None,
+    names: Annotated[
+        Path | None, typer.Option(help="TOML table of what the file calls the parts of a ViT.", metavar="FILE")
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(help="Labelled pictures to try on what no tensor says, and choose by.", metavar="FOLDER|CSV"),
+    ] = None,
     strict: Annotated[
         bool, typer.Option("--strict/--partial", help="Stop at tensors that the model has no use for, or skip them.")
     ] = True,
@@ -46,8 +62,14 @@ def convert(
     if not target.is_dir() or any(target.iterdir()):
         check_free(target, force=force, option="name")
     check_free(target.with_name(f"{target.name}.json"), force=force, option="name")
-    with messages().status(f"Reading {source} ..."):
-        weights = read(source, strict=strict, image=size, channels=channels, normalise=normalise, heads=heads)
+    stated = {"normalise": normalise, "heads": heads, "activation": activation, "order": order, "names": names}
+    how: dict[str, Any] = {"strict": strict, "image": size, "channels": channels, **stated}
+    if data is None:
+        with messages().status(f"Reading {source} ..."):
+            weights = read(source, **how)
+    else:
+        weights = _tried(source, data, how)
+    with messages().status(f"Changing {source} ..."):
         weights = weights.adapted(image=size, patch=patch, channels=channels, classes=classes)
     for note in weights.remarks:
         say(f"note: {note}")
@@ -60,3 +82,18 @@ def convert(
         print_json({"from": source, "was": weights.format, "to": str(target), "format": name, "model": fields})
         return
     tell(f"{source} ({weights.format}, {count:,} parameters) written to {target} ({name})")
+
+
+def _tried(source: str, data: str, how: dict[str, Any]) -> "Weights":
+    """Weights read in the way that labelled pictures score best with; what was tried goes to stderr."""
+    from vitrail.tasks.pictures.tried import tried
+    from vitrail.terminal.progress import counted
+
+    weights, every, judge = tried(source, data, counted, **how)
+    rows = table("tried", ">loss", ">accuracy")
+    for one in sorted(every, key=lambda one: one.loss):
+        words = ", ".join(f"{name} {value}" for name, value in one.stated.items())
+        rows.add_row(words, f"{one.loss:.3f}", f"{one.accuracy:.1%}")
+    messages().print(rows)
+    say(f"the first is taken, judged by {judge}")
+    return weights

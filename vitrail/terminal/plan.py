@@ -77,7 +77,8 @@ def _weights(task: "Task") -> list[tuple[str, str]]:
     weights = task.weights
     if weights is None:
         return []
-    return [("weights", f"{weights.path} ({weights.format})"), *(("", note) for note in weights.remarks)]
+    notes = [("", line) for note in weights.remarks for line in note.splitlines()]
+    return [("weights", f"{weights.path} ({weights.format})"), *notes]
 
 
 def _lines(task: "Task", lines: list[tuple[str, str]]) -> str:

@@ -11,12 +11,13 @@ from vitrail.families import Model
 from vitrail.files import Pathlike, read_json
 from vitrail.weights.files import Lazy, json_table, listed, read_shards, read_tensors
 from vitrail.weights.formats import Format, Request, formats
+from vitrail.weights.formats.vit.structure import ByStructure, found_names, read_names
 from vitrail.weights.hub import fetch
 from vitrail.weights.weights import Weights, checked_config, owned, stated_fit, stated_labels, stated_normalise
 
 WHOLE = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 KINDS = (".safetensors", ".npz", ".bin", ".pt", ".pth")
-STATED = ("heads", "eps", "activation", "position")  # fields that no tensor says, and a user may
+STATED = ("heads", "eps", "activation", "position", "order")  # fields that no tensor says, and a user may
 
 
 def load(path: Pathlike, *, strict: bool = True, head: str = "keep", **fields: Any) -> Model:
@@ -25,10 +26,11 @@ def load(path: Pathlike, *, strict: bool = True, head: str = "keep", **fields: A
 
     Fields that differ from what the weights were made for are had by changing them: ``image``, ``channels``, ``patch``,
     ``classes`` (a fresh head of zeros), ``prelogits`` (True: kept with a fresh head). What no tensor says can be given:
-    ``heads`` (64 numbers each unless known otherwise), ``eps``, ``activation``, ``position`` (where none is stored).
-    ``strict=False`` leaves out tensors with no place in the model, and says which.
+    ``heads`` (64 numbers each unless known otherwise), ``eps``, ``activation``, ``position`` (where none is stored),
+    ``order`` (pre or post, where names say nothing). ``names`` is a table of names (a TOML file) for a file whose own
+    were never seen, and guessed wrong. ``strict=False`` leaves out tensors with no place in the model, and says which.
     """
-    stated = {name: fields.pop(name) for name in list(fields) if name in (*STATED, "normalise")}
+    stated = {name: fields.pop(name) for name in list(fields) if name in (*STATED, "normalise", "names")}
     weights = read(path, strict=strict, image=fields.get("image"), channels=fields.get("channels"), **stated)
     weights = weights.adapted(head=head, **fields)
     for note in weights.notes:
@@ -43,6 +45,7 @@ def read(
     image: Any = None,
     channels: Any = None,
     normalise: Any = None,
+    names: Pathlike | None = None,
     **stated: Any,
 ) -> Weights:
     """What is in a file or folder of weights, under our names.
@@ -56,6 +59,8 @@ def read(
     about = own_config(location)
     if about is None and not location.is_dir() and location.name == "model.safetensors":
         about = own_config(location.parent)
+    if names is not None:
+        return _foreign(location, ByStructure(read_names(names), guessed=False), _tensors(location), None, request)
     if about is not None and about.get("format", "vitrail") == "vitrail":
         return _own(location if location.is_dir() else location.parent, about, request)
     tensors = _tensors(location)
@@ -66,10 +71,15 @@ def read(
         raise InputError(
             f"{str(location)!r} is of a run, and needs the run's config.json beside it; give its whole folder."
         )
-    raise InputError(
-        f"{str(location)!r} holds {len(tensors)} tensors, such as {listed(sorted(tensors), 3)}, in no format known "
-        f"here: {', '.join(dict.fromkeys(kind.name for kind in formats.values()))}."
-    )
+    try:
+        found = found_names(tensors)
+    except InputError as error:
+        raise InputError(
+            f"{str(location)!r} holds {len(tensors)} tensors, such as {listed(sorted(tensors), 3)}, in no format known "
+            f"here: {', '.join(dict.fromkeys(kind.name for kind in formats.values()))}. Nor is it a ViT by its "
+            f"structure: {error}; if it is one, give a table of its names (--names)."
+        ) from None
+    return _foreign(location, ByStructure(found, guessed=True), tensors, None, request)
 
 
 def own_config(path: Path) -> dict[str, Any] | None:

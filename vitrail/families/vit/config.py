@@ -159,6 +159,11 @@ class ViTConfig(Shape):
         return PREFIX[self.pool]
 
     @property
+    def normed(self) -> bool:
+        """Whether a norm comes after the last block, or after the pooling."""
+        return self.order == "pre" or self.norm_last
+
+    @property
     def pooled(self) -> int:
         """Numbers that the head is given."""
         return self.width * (self.last + (self.pool == "both"))

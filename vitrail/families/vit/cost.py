@@ -34,7 +34,7 @@ def vit_cost(c: "ViTConfig") -> Cost | None:
     parts = [stem, position, Cost((c.prefix + c.registers) * c.width, 0), _grouping(c)]
     for heads, hidden in c.layers:
         parts += [_attention(c, heads, tokens)] * bool(heads) + [_feed_forward(c, hidden, tokens)] * bool(hidden)
-    return sum([*parts, _norm(c.width) if c.order == "pre" else Cost(0, 0), _head(c)], Cost(0, 0))
+    return sum([*parts, _norm(c.width) if c.normed else Cost(0, 0), _head(c)], Cost(0, 0))
 
 
 def _map(inputs: int, outputs: int, rows: int, *, bias: bool = True) -> Cost:

@@ -51,7 +51,7 @@ class ViT(Model):
             dropout=config.dropout,
         )
         self.encoder = encoder(config)
-        self.norm = norms[config.norm](config.width, config.eps) if config.order == "pre" else nn.Identity()
+        self.norm = norms[config.norm](config.width, config.eps) if config.normed else nn.Identity()
         self.pool, self.head = _answer(config)
 
     def forward(self, image: Tensor, *, shortest: bool = False, apart: bool = False) -> Tensor:

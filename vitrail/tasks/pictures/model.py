@@ -42,7 +42,8 @@ def read_weights(recipe: PictureRecipe) -> Weights | None:
         raise InputError("weights.prelogits cannot be kept with weights.freeze, whose head is one linear map.")
     stated = {name: recipe.model[name] for name in STATED if name in recipe.model}
     image, channels = recipe.model.get("image"), recipe.model.get("channels")
-    return read(start.path, strict=start.strict, image=image, channels=channels, normalise=start.normalise, **stated)
+    how: dict[str, Any] = {"strict": start.strict, "normalise": start.normalise, "names": start.names}
+    return read(start.path, image=image, channels=channels, **how, **stated)
 
 
 def keeps_head(recipe: PictureRecipe, weights: Weights, names: tuple[str, ...]) -> bool:

@@ -37,6 +37,7 @@ class ViTFormat(Shape, Format):
     family = "vit"
     kinds: ClassVar[tuple[str, ...]] = (".safetensors", ".pt", ".pth", ".bin")
     stems: ClassVar[tuple[str, ...]] = ("patch",)
+    orders: ClassVar[tuple[str, ...]] = ("pre",)
 
     def recognises(self, tensors: Tensors) -> bool:
         """Whether a file is of this format."""
@@ -46,6 +47,8 @@ class ViTFormat(Shape, Format):
         path = str(location)
         config: Any = None
         user_hints = hints_by_user(request)
+        if user_hints.order not in (None, *self.orders):
+            raise InputError(f"order={user_hints.order!r} cannot be: weights of {self.name} have order='pre'.")
         if about is None:
             stated = hints_of(location if location.is_dir() else location.parent)
             request.check(path, stated)

@@ -38,6 +38,7 @@ class Hints:
     eps: float | None = None
     activation: str | None = None
     position: str | None = None
+    order: str | None = None
     pool: str | None = None
     normalise: Normalise | None = None
     labels: tuple[str, ...] | None = None

@@ -91,7 +91,8 @@ class ViTMoves:
         yield from self._embedding()
         for number in range(config.depth):
             yield from self._block(f"encoder.{number}", number)
-        yield from self._norm("norm", names.norm_last if config.norm_last else names.norm)
+        if config.normed:
+            yield from self._norm("norm", names.norm_last if config.norm_last else names.norm)
         if config.prelogits:
             yield from self._linear("head.prelogits", names.prelogits)
         if config.classes:

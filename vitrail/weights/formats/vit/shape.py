@@ -57,7 +57,7 @@ class Known:
 class Shape:
     """The configuration of a ViT, as its tensors tell it under the names and in the layout of a library."""
 
-    names: ClassVar[Names]
+    names: Names
     layout: ClassVar[Layout] = TORCH
     eps: ClassVar[float] = 1e-6
 

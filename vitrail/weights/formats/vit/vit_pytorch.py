@@ -1,6 +1,7 @@
 """vit-pytorch."""
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -17,6 +18,15 @@ from vitrail.weights.formats.vit.hints import Hints
 from vitrail.weights.formats.vit.names import TORCH, Names, ViTMoves
 from vitrail.weights.formats.vit.shape import Known
 from vitrail.weights.moves import Move
+
+OLDER = {  # names of releases before 1.3: those of today
+    r"^(transformer\.layers\.\d+\.[01])\.fn\.(norm|fn)\.": r"\1.\2.",
+    r"^(transformer\.layers\.\d+\.0)\.fn\.": r"\1.",
+    r"^(transformer\.layers\.\d+\.1)\.norm\.": r"\1.net.0.",
+    r"^(transformer\.layers\.\d+\.1)\.fn\.net\.0\.": r"\1.net.1.",
+    r"^(transformer\.layers\.\d+\.1)\.fn\.net\.3\.": r"\1.net.4.",
+    r"^patch_to_embedding\.": "to_patch_embedding.2.",
+}
 
 
 @formats.add("vit-pytorch")
@@ -42,14 +52,18 @@ class VitPytorch(ViTFormat):
     stems = ("patch-norm",)
 
     def recognises(self, tensors: Tensors) -> bool:
-        return self.patch_weight in tensors and "transformer.layers.0.0.to_qkv.weight" in tensors
+        patch = any(re.match(r"(to_patch_embedding\.\d|patch_to_embedding)\.weight$", name) for name in tensors)
+        return patch and any(re.match(r"transformer\.layers\.0\.0\.(fn\.)*to_qkv\.weight$", name) for name in tensors)
 
     def understand(self, tensors: Tensors, hints: Hints) -> Known:  # noqa: ARG002
         known = Known(dict(tensors), fields={"stem": "patch-norm"})
+        if any(".fn." in name for name in tensors):
+            self._older(known)
+        if "mlp_head.4.weight" in known.tensors:
+            raise InputError("a vit-pytorch model with two maps in its head (before 0.3) is not known.")
         for name in ("weight", "bias"):
             known.rename(f"mlp_head.1.{name}", f"mlp_head.{name}")
-        if "mlp_head.0.weight" in known.tensors:
-            raise InputError("a vit-pytorch model with a norm in its head (before 1.3) is not known; save it anew.")
+            known.rename(f"mlp_head.0.{name}", f"transformer.norm.{name}")
         for name in ("cls_token", "pos_embedding"):
             if name in known.tensors and len(known.tensors[name].shape) == 3:  # noqa: PLR2004  # before 1.9
                 known.change(name, lambda tensor: tensor[0])
@@ -57,6 +71,25 @@ class VitPytorch(ViTFormat):
             del known.tensors["cls_token"]
             known.fields["pool"] = "mean"
         return known
+
+    def _older(self, known: Known) -> None:
+        """Give the tensors of an earlier release the names of today."""
+        for name in list(known.tensors):
+            new = name
+            for pattern, replacement in OLDER.items():
+                new = re.sub(pattern, replacement, new)
+            known.rename(name, new)
+        if self.patch_weight not in known.tensors:
+            for name in ("weight", "bias"):
+                known.rename(f"to_patch_embedding.1.{name}", f"to_patch_embedding.2.{name}")
+        if "to_patch_embedding.1.weight" not in known.tensors:
+            known.fields["stem"] = "patch"
+        width = known.tensors[self.patch_weight].shape[0]
+        for number in range(self._depth(known.tensors)):  # of a single head as wide as the model
+            if f"{(out := self.names.out.format(number))}.weight" not in known.tensors:
+                known.put(f"{out}.weight", torch.eye(width))
+                known.put(f"{out}.bias", torch.zeros(width))
+                known.fields["heads"] = 1
 
     def patch(self, tensors: Tensors, hints: Hints) -> tuple[int, int]:
         count = tensors[self.patch_weight].shape[-1]
@@ -67,7 +100,8 @@ class VitPytorch(ViTFormat):
         raise InputError(f"patches of {count} numbers are not square; give the number of channels, such as channels=3.")
 
     def moves(self, config: ViTConfig) -> ViTMoves:
-        return _NormedMoves(self.names, self.layout, config)
+        kind = _NormedMoves if config.stem == "patch-norm" else ViTMoves
+        return kind(self.names, self.layout, config)
 
     def allowed(self, config: ViTConfig) -> dict[str, tuple[Any, ...]]:  # noqa: ARG002
         return {"pool": ("class", "mean"), "bias": (False,), "activation": ("gelu",)}

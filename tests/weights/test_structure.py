@@ -1,0 +1,294 @@
+"""ViTs in names never seen, each beside the PyTorch module that its tensors are of."""
+
+import re
+import warnings
+
+import pytest
+import torch
+from drawing import numbers
+from torch import nn
+
+import vitrail as vt
+from vitrail.errors import InputError
+from vitrail.weights.reading import read
+
+WIDTH, CLASSES = 32, 5
+
+
+class OnEncoder(nn.Module):
+    """As many tutorials have it: PyTorch's encoder, with names of one's own around it."""
+
+    def __init__(self, *, first=True, activation="gelu", last_norm=True, heads=2):
+        super().__init__()
+        self.conv_proj_in = nn.Conv2d(3, WIDTH, 8, 8)
+        self.cls = nn.Parameter(torch.zeros(1, 1, WIDTH))
+        self.pos = nn.Parameter(torch.zeros(1, 17, WIDTH))
+        layer = nn.TransformerEncoderLayer(
+            WIDTH, heads, 80, dropout=0.0, activation=activation, batch_first=True, norm_first=first
+        )
+        self.trunk = nn.TransformerEncoder(layer, 3, enable_nested_tensor=False)
+        head = nn.Linear(WIDTH, CLASSES)
+        self.mlp_head = nn.Sequential(nn.LayerNorm(WIDTH), head) if last_norm else head
+
+    def forward(self, x):
+        x = self.conv_proj_in(x).flatten(2).transpose(1, 2)
+        x = torch.cat([self.cls.expand(len(x), -1, -1), x], dim=1) + self.pos
+        return self.mlp_head(self.trunk(x)[:, 0])
+
+
+class Layer(nn.Module):
+    """Attention written out, with names that a stranger might choose."""
+
+    def __init__(self, names=("q", "k", "v", "merge", "expand", "contract"), heads=2, *, bias=False):
+        super().__init__()
+        self.names, self.heads = names, heads
+        self.ln_a, self.ln_b = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+        for name in names[:4]:
+            self.add_module(name, nn.Linear(WIDTH, WIDTH, bias=bias))
+        self.add_module(names[4], nn.Linear(WIDTH, 80))
+        self.add_module(names[5], nn.Linear(80, WIDTH))
+
+    def forward(self, x):
+        y = self.ln_a(x)
+        q, k, v = (
+            self.get_submodule(name)(y).unflatten(-1, (self.heads, -1)).transpose(1, 2) for name in self.names[:3]
+        )
+        y = nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+        x = x + self.get_submodule(self.names[3])(y)
+        inner, outer = (self.get_submodule(name) for name in self.names[4:])
+        return x + outer(nn.functional.gelu(inner(self.ln_b(x))))
+
+
+class ByHand(nn.Module):
+    """A linear map of patches, positions as an embedding, a mean over the patches."""
+
+    def __init__(self, unfold=True, **how):
+        super().__init__()
+        self.unfold = unfold
+        self.tokenise = nn.Linear(3 * 8 * 8, WIDTH)
+        self.where = nn.Embedding(16, WIDTH)
+        self.stages = nn.ModuleDict({f"stage{number}": Layer(**how) for number in range(3)})
+        self.last = nn.LayerNorm(WIDTH)
+        self.predict = nn.Linear(WIDTH, CLASSES)
+
+    def forward(self, x):
+        patches = nn.functional.unfold(x, 8, stride=8).transpose(1, 2)  # channel by channel
+        if not self.unfold:  # pixel by pixel
+            patches = patches.unflatten(-1, (3, 64)).transpose(-1, -2).flatten(-2)
+        x = self.tokenise(patches) + self.where.weight
+        for layer in self.stages.values():
+            x = layer(x)
+        return self.predict(self.last(x).mean(1))
+
+
+def filled(model):
+    """With numbers that all differ, and filters of patches that are smooth, as those that learned are."""
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=0.3)
+        if isinstance(model, ByHand):
+            smooth = numbers(WIDTH, 3, 1, 1).float() * torch.linspace(-1, 1, 8)[:, None] + torch.linspace(0, 1, 8) ** 2
+            flat = smooth.flatten(1) if model.unfold else smooth.permute(0, 2, 3, 1).flatten(1)
+            model.tokenise.weight.copy_(flat)
+    return model.eval()
+
+
+def same(model, path, **how):
+    """Whether what is read answers as the module does; what was said of it."""
+    torch.save(model.state_dict(), path)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        ours = vt.load(path, **how)
+    images = numbers(2, 3, 32, 32).float()
+    with torch.no_grad():
+        torch.testing.assert_close(ours(images), model(images), rtol=1e-4, atol=1e-4)
+    return "\n".join(str(one.message) for one in said)
+
+
+@pytest.mark.parametrize("activation", ["gelu", "relu"])
+@pytest.mark.parametrize(("first", "last_norm"), [(True, True), (False, False), (False, True)])
+def test_on_pytorch_s_encoder(tmp_path, first, last_norm, activation):
+    model = filled(OnEncoder(first=first, last_norm=last_norm, activation=activation))
+    how = {"order": "pre" if first else "post"}
+    said = same(model, tmp_path / "model.pt", heads=2, activation=activation, **how)
+    assert re.search(r"patch +conv_proj_in +32 x 3 x 8 x 8", said)
+    assert re.search(r"attention +trunk\.layers\.\{\}\.self_attn\.in_proj +96 x 32", said)
+    assert "assumed: order" not in said
+    assert "assumed: queries, keys and values follow one another" in said
+
+
+def test_what_is_assumed_is_said(tmp_path):
+    said = same(filled(OnEncoder(heads=1)), tmp_path / "model.pt")
+    assert "assumed: order=pre, as a norm comes after the blocks" in said
+    assert "assumed: as many heads as are 64 wide" in said
+    assert "assumed: activation=gelu" in said
+    torch.save(OnEncoder(first=False, last_norm=False).state_dict(), tmp_path / "post.pt")
+    weights = read(tmp_path / "post.pt")
+    assert weights.config.order == "post"
+    assert any("order=post, as no norm comes after the blocks" in note for note in weights.notes)
+
+
+@pytest.mark.parametrize("unfold", [True, False])
+def test_by_hand(tmp_path, unfold):
+    said = same(filled(ByHand(unfold)), tmp_path / "model.pt", heads=2)
+    assert f"go {'channel by channel' if unfold else 'pixel by pixel'}" in said
+    assert re.search(r"outer +stages\.stage\{\}\.contract", said)
+    assert re.search(r"position +where", said)
+
+
+class Wrapped(nn.Module):
+    """A norm before a part, as vit-pytorch had it before 1.3; ``residual`` as it had it before 0.20."""
+
+    def __init__(self, part):
+        super().__init__()
+        self.norm, self.fn = nn.LayerNorm(WIDTH), part
+
+    def forward(self, x):
+        return self.fn(self.norm(x))
+
+
+class Residual(nn.Module):
+    def __init__(self, part):
+        super().__init__()
+        self.fn = part
+
+    def forward(self, x):
+        return x + self.fn(x)
+
+
+class OldAttention(nn.Module):
+    def __init__(self, heads, head):
+        super().__init__()
+        self.heads = heads
+        self.to_qkv = nn.Linear(WIDTH, 3 * heads * head, bias=False)
+        alone = heads == 1 and head == WIDTH
+        self.to_out = nn.Identity() if alone else nn.Sequential(nn.Linear(heads * head, WIDTH), nn.Dropout(0.0))
+
+    def forward(self, x):
+        q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in self.to_qkv(x).chunk(3, dim=-1))
+        return self.to_out(nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+
+
+class OldFeedForward(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(WIDTH, 80), nn.GELU(), nn.Dropout(0.0), nn.Linear(80, WIDTH))
+
+    def forward(self, x):
+        return self.net(x)
+
+
+class OldTransformer(nn.Module):
+    def __init__(self, heads, head, *, residual):
+        super().__init__()
+        wrap = (lambda part: Residual(Wrapped(part))) if residual else Wrapped
+        pairs = [(wrap(OldAttention(heads, head)), wrap(OldFeedForward())) for _ in range(2)]
+        self.layers = nn.ModuleList(nn.ModuleList(pair) for pair in pairs)
+        self.residual = residual
+
+    def forward(self, x):
+        for parts in self.layers:
+            for part in parts:
+                x = part(x) if self.residual else x + part(x)
+        return x
+
+
+class OldViT(nn.Module):
+    """vit-pytorch's ViT before 1.3."""
+
+    def __init__(self, heads=3, head=64, *, residual=False, normed=False):
+        super().__init__()
+        self.residual = residual
+        if residual:
+            self.patch_to_embedding = nn.Linear(192, WIDTH)
+        else:
+            norms = [nn.LayerNorm(192), nn.LayerNorm(WIDTH)] if normed else []
+            self.to_patch_embedding = nn.Sequential(nn.Identity(), *norms[:1], nn.Linear(192, WIDTH), *norms[1:])
+        self.pos_embedding = nn.Parameter(torch.zeros(1, 17, WIDTH))
+        self.cls_token = nn.Parameter(torch.zeros(1, 1, WIDTH))
+        self.transformer = OldTransformer(heads, head, residual=residual)
+        self.mlp_head = nn.Sequential(nn.LayerNorm(WIDTH), nn.Linear(WIDTH, CLASSES))
+
+    def forward(self, x):
+        patches = (
+            nn.functional.unfold(x, 8, stride=8).transpose(1, 2).unflatten(-1, (3, 64)).transpose(-1, -2).flatten(-2)
+        )
+        x = (self.patch_to_embedding if self.residual else self.to_patch_embedding)(patches)
+        x = torch.cat([self.cls_token.expand(len(x), -1, -1), x], dim=1) + self.pos_embedding
+        return self.mlp_head(self.transformer(x)[:, 0])
+
+
+@pytest.mark.parametrize("how", [{}, {"residual": True}, {"normed": True}, {"heads": 1, "head": WIDTH}])
+def test_an_older_vit_pytorch(tmp_path, how):
+    assert same(filled(OldViT(**how)), tmp_path / "model.pt") == ""
+    assert read(tmp_path / "model.pt").format == "vit-pytorch"
+
+
+NAMES = ("a", "b", "c", "d", "e", "f")
+TABLE = """
+patch = "tokenise"
+position = "where"
+norm1 = "stages.stage{}.ln_a"
+attention = ["stages.stage{}.a", "stages.stage{}.b", "stages.stage{}.c"]
+out = "stages.stage{}.d"
+norm2 = "stages.stage{}.ln_b"
+inner = "stages.stage{}.e"
+outer = "stages.stage{}.f"
+norm = "last"
+logits = "predict"
+"""
+
+
+def test_names_that_say_nothing_need_a_table(tmp_path):
+    model, path, names = filled(ByHand(names=NAMES, bias=True)), tmp_path / "model.pt", tmp_path / "names.toml"
+    torch.save(model.state_dict(), path)
+    with pytest.raises(InputError, match=r"of maps of one shape no name says which is which: a, b.*--names"):
+        vt.load(path)
+    names.write_text(TABLE)
+    said = same(model, path, heads=2, names=names)
+    assert "never seen" not in said
+    names.write_text(TABLE.replace('"last"', '"first"'))
+    with pytest.raises(InputError, match=r"last\.bias"):
+        vt.load(path, names=names)
+    for wrong, says in {
+        TABLE.replace("norm1", "norm0"): r"part 'norm0' is not known",
+        TABLE.replace('out = "stages.stage{}.d"', ""): r"does not say what 'out' is called",
+        TABLE.replace('"where"', '"nowhere"'): r"'nowhere', which should be the position, is not in the file",
+        "patch": "cannot be read as a table of names",
+        'attention = ["a", "b"]': "should be a name, or of attention three",
+    }.items():
+        names.write_text(wrong)
+        with pytest.raises(InputError, match=says):
+            vt.load(path, names=names)
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Linear(8, 2)), "there are no equal groups"),
+        (
+            lambda: nn.ModuleList(nn.TransformerEncoderLayer(32, 2, 64) for _ in range(2)),
+            "the projection of the patches",
+        ),
+        (lambda: nn.ModuleList(nn.TransformerDecoderLayer(32, 2, 64) for _ in range(2)), "are not those of attention"),
+    ],
+)
+def test_what_is_no_vit_is_said(tmp_path, make, says):
+    torch.save(make().state_dict(), tmp_path / "model.pt")
+    with pytest.raises(InputError, match=f"in no format known here.*{says}"):
+        vt.load(tmp_path / "model.pt")
+
+
+def test_tensors_with_no_place_stop_it(tmp_path):
+    model = OnEncoder()
+    model.decoder = nn.Linear(WIDTH, 7)
+    torch.save(model.state_dict(), tmp_path / "model.pt")
+    with pytest.raises(InputError, match=r"decoder\.bias"):
+        vt.load(tmp_path / "model.pt")
+
+
+def test_other_formats_keep_their_order(tmp_path):
+    vt.save(vt.build("vit-ti/16", classes=2), tmp_path / "model.safetensors", "timm")
+    with pytest.raises(InputError, match="weights of timm have order='pre'"):
+        vt.load(tmp_path / "model.safetensors", order="post")
