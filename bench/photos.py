@@ -101,6 +101,8 @@ def ours(table: Path, out: Path, *words: str) -> dict[str, float]:
 
 def regression(table: Path, weights: Path) -> dict[str, float]:
     """scikit-learn's logistic regression on class tokens at 224 pixels, all of it by timm's code and defaults."""
+    sys.path.insert(0, str(Path(__file__).parent.parent / "peers"))
+    import stub  # noqa: F401
     import timm
     import torch
     from PIL import Image
@@ -110,7 +112,7 @@ def regression(table: Path, weights: Path) -> dict[str, float]:
     from timm.models.vision_transformer import checkpoint_filter_fn
 
     began = time.perf_counter()
-    model = timm.create_model("vit_small_patch14_dinov2", img_size=224, num_classes=0).eval()
+    model = timm.create_model("vit_small_patch14_reg4_dinov2", img_size=224, num_classes=0).eval()
     state = checkpoint_filter_fn(torch.load(weights, map_location="cpu", weights_only=True), model)
     model.load_state_dict({name: tensor for name, tensor in state.items() if not name.startswith("head")}, strict=True)
     settings = {**timm.data.resolve_model_data_config(model), "input_size": (3, 224, 224)}

@@ -6,6 +6,7 @@ data.json                                       what the task found, what it set
 metrics.jsonl                                   a line for each step and each measurement
 scores.json                                     all numbers of the last measurement
 checkpoints/  history/  tensorboard/            to go on from; models kept along the way; if asked for
+last/                                           the model of the last step, where a better one is the run's own
 report.html                                     what report.write_report made of all that
 """
 
@@ -38,7 +39,7 @@ from vitrail.training.log import Log, read_metrics
 from vitrail.weights import Weights, read, save
 from vitrail.weights.weights import Usage, checked_config, described, stated_fit, stated_labels, stated_normalise
 
-HISTORY = "history"
+HISTORY, LAST = "history", "last"
 # What may change when a run goes on: what changes nothing in what is learned, and how long it is learned.
 FREE = {("train", name) for name in ("checkpoint", "keep", "tensorboard", "epochs", "minutes", "evaluate")}
 PACKAGES = ("vitrail", "torch", "numpy", "kornia", "pillow", "scikit-learn")
@@ -113,9 +114,13 @@ class Run:
 
     @property
     def origin(self) -> "Run":
-        """The run that a model kept along the way is of; else the run itself."""
+        """The run that a model kept along the way, or at the end of it, is of; else the run itself."""
         folder = self.path.resolve()
-        kept = folder.parent.name == HISTORY and folder.name.isdigit() and not (folder / "recipe.json").is_file()
+        if (folder / "recipe.json").is_file():
+            return self
+        if folder.name == LAST and (folder.parent / "recipe.json").is_file():
+            return Run(folder.parent)
+        kept = folder.parent.name == HISTORY and folder.name.isdigit()
         return Run(folder.parent.parent) if kept else self
 
     def weights(self, **options: Any) -> Weights:
@@ -190,6 +195,10 @@ class Run:
     def keep(self, step: int, model: Model, task: Task) -> None:
         """Keep the model as it is now, as a run directory of its own."""
         self._save(make_folder(self.path / HISTORY) / f"{step:08}", model, task)
+
+    def keep_last(self, model: Model, task: Task) -> None:
+        """Keep the model of the last step, where the run's own is a better one."""
+        self._save(self.path / LAST, model, task)
 
     def finish(self, model: Model, task: Task, result: Result) -> None:
         """Write the model, what it is used with and what it is worth."""

@@ -18,7 +18,7 @@ from vitrail.files import Pathlike
 from vitrail.machine import cores, die_with_parent, keep_memory, return_memory
 from vitrail.progress import Progress, silent
 from vitrail.recipe import Recipe
-from vitrail.report import write_report
+from vitrail.report import write_preview, write_report
 from vitrail.runs import Run
 from vitrail.tasks import read_recipe
 from vitrail.tasks.registry import tasks
@@ -26,7 +26,20 @@ from vitrail.tasks.task import Task
 from vitrail.terminal.console import say
 from vitrail.terminal.plan import found, plan
 from vitrail.terminal.progress import counted, shown, working
-from vitrail.training import Forecast, Interrupted, Job, Result, check_parts, finish_head, fitted, forecast, paced
+from vitrail.training import (
+    Forecast,
+    Interrupted,
+    Job,
+    Rates,
+    Result,
+    check_parts,
+    finish_head,
+    fitted,
+    forecast,
+    paced,
+    try_rates,
+)
+from vitrail.training.rates import STEPS
 
 REPORT = 5.0  # seconds kept for writing what came of it
 SHORT = {"epochs": "train", "batch": "train", "seed": "train", "minutes": "train", "image": "model"}  # and its section
@@ -95,6 +108,29 @@ class Training:
         else:
             self._train(recipe, run, resume=resume)
         return Run(folder)
+
+    def preview(self, page: Path) -> Path:
+        """Write a page of what the model would be given, and train nothing."""
+        with self._working("Starting ..."):
+            recipe = self._recipe(None)
+        self.progress = silent if self.quiet else counted
+        task = tasks[recipe.task].prepare(recipe, self.progress).gathered(self.progress)
+        return write_preview(page, task)
+
+    def rates(self) -> Rates:
+        """Try learning rates from far too low to far too high for some steps, and train nothing."""
+        with self._working("Starting ..."):
+            recipe = self._recipe(None)
+        self.progress = silent if self.quiet else counted
+        with world(recipe.train.device) as here:
+            task = tasks[recipe.task].prepare(recipe, self.progress)
+            if task.recipe.weights.freeze:
+                raise InputError("the head alone has no learning rate; add --tune to train all layers.")
+            task, _ = self._planned(task, here)
+            task = task.gathered(self.progress).with_head(self.progress)
+            job = Job(task, Run("."), here)
+            *_, seen = self.progress("steps tried", try_rates(job), STEPS)
+        return seen
 
     def _words(self, folder: Path, processes: int = 1) -> list[str]:
         words = ["train", *([] if self.what is None else [self.what]), "--out", str(folder)]
@@ -218,6 +254,11 @@ class Training:
     def _finished(self, task: Task, run: Run, result: Result) -> None:
         write_report(run, task, result)
         self.result, self.headline = result, task.headline(result.measurement)
+        if result.kept < result.steps:
+            last = run.path / "last"
+            self._say(
+                f"the model after step {result.kept:,} is the best on validation, and kept; the last is in {last}"
+            )
 
     def _say_where(self, job: Job, *, resume: bool) -> None:
         """From where a run goes on."""

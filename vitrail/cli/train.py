@@ -1,13 +1,16 @@
 """``vitrail train``."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vitrail.cli.console import Json, parse_size, print_json
+from vitrail.cli.console import Force, Json, parse_size, print_json
 from vitrail.terminal.console import say, tell
 from vitrail.terminal.progress import working
+
+if TYPE_CHECKING:
+    from vitrail.training import Rates
 
 INTERRUPTED = 130  # the exit status of a program that Ctrl-C ended
 
@@ -62,6 +65,16 @@ def train(
         bool,
         typer.Option("--resume", help="Continue a run from its last checkpoint: `vitrail train --resume --out RUN`."),
     ] = False,
+    preview: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write a page of pictures as the model would be given them, and train nothing.", metavar="PAGE.html"
+        ),
+    ] = None,
+    rates: Annotated[
+        bool, typer.Option("--find-lr", help="Try learning rates for some steps, show their loss, and train nothing.")
+    ] = False,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Train a model, from scratch or from weights, and test it on held-out data."""
@@ -70,10 +83,18 @@ def train(
     given |= {"image": None if image is None else parse_size("--image", image)}
     options = {name: value for name, value in given.items() if value is not None}
     with working("Starting ..."):
+        from vitrail.files import check_free
         from vitrail.trainer import Training
         from vitrail.training import Interrupted
 
     training = Training(what, options, assignments or [], also="--json" if as_json else "")
+    if preview is not None:
+        check_free(preview, force=force)
+        tell(f"preview: {training.preview(preview)}")
+        return
+    if rates:
+        _show_rates(training.rates(), as_json=as_json)
+        return
     try:
         run = training.run(None if out is None else str(out), processes, resume=resume)
     except Interrupted:
@@ -85,3 +106,16 @@ def train(
         return
     tell(f"{training.headline}, run in {run.path}")
     say(f"report: {run.path / 'report.html'}")
+
+
+def _show_rates(seen: "Rates", *, as_json: bool) -> None:
+    """Rates and losses, with a bar each, and which rate to try."""
+    if as_json:
+        print_json({"points": seen.points, "least": seen.least, "suggested": seen.suggested, "recipe": seen.own})
+        return
+    losses = [loss for _, loss in seen.points]
+    low, high = min(losses), max(losses)
+    for rate, loss in seen.points[::3]:
+        bar = "#" * round(30 * (loss - low) / (high - low or 1))
+        tell(f"{rate:9.2g}  {loss:8.4f}  {bar}".rstrip())
+    tell(f"least at {seen.least:.2g}; try optim.lr={seen.suggested:g} (the recipe has {seen.own:g})")

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from vitrail.data.decode import Header, Size, Unreadable, View, read_header, read_pixels
+from vitrail.data.duplicates import near_duplicates
 from vitrail.data.listing import Item, Listing
 from vitrail.data.pictures import Pictures, split_rows
 from vitrail.errors import InputError
@@ -84,6 +85,11 @@ class Parts:
             oblong=float(height != width),
             aside=self.aside,
         )
+
+    @cached_property
+    def near(self) -> list[tuple[int, int, float]]:
+        """Pictures to measure on that look almost like one to train on: both numbers, and how much alike."""
+        return near_duplicates(self.test, self.train) if self.from_files else []
 
     @cached_property
     def leaks(self) -> list[tuple[str, str]]:

@@ -22,6 +22,11 @@ class Normalise:
         mean, std = (torch.tensor(values, device=images.device).view(-1, 1, 1) for values in (self.mean, self.std))
         return (images - mean) / std
 
+    def undone(self, images: Tensor) -> Tensor:
+        """Back again."""
+        mean, std = (torch.tensor(values, device=images.device).view(-1, 1, 1) for values in (self.mean, self.std))
+        return images * std + mean
+
     def __str__(self) -> str:
         mean, std = (" ".join(f"{value:.3f}" for value in values) for values in (self.mean, self.std))
         return f"mean {mean}, std {std}"

@@ -1,6 +1,6 @@
 """Charts as SVG text: drawn with currentColor and the page's own variables, so that they follow light and dark."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import ceil, floor, log10
@@ -87,8 +87,12 @@ def calibration_chart(bins: Sequence[Bin], unit: str) -> Markup:
     return _svg(parts, "accuracy by confidence")
 
 
-def confusion_chart(confusion: Sequence[Sequence[int]], names: Sequence[str]) -> Markup:
-    """A cell for each class (down) and answer (across), the darker the larger its fraction of the class."""
+def confusion_chart(
+    confusion: Sequence[Sequence[int]], names: Sequence[str], behind: Collection[tuple[int, int]] = ()
+) -> Markup:
+    """A cell for each class (down) and answer (across), the darker the larger its fraction of the class; a link to
+    what is behind it, if there is something.
+    """
     letters = min(16, max(map(len, names)))
     cell, label = max(18, min(44, 560 // len(names))), 8 + 10 * letters  # room for the larger letters of a phone too
     side = label + cell * len(names)
@@ -105,6 +109,8 @@ def confusion_chart(confusion: Sequence[Sequence[int]], names: Sequence[str]) ->
             x, y, fraction = label + cell * across, label + cell * down, count / total
             title = Markup.escape(f"{names[down]} taken for {names[across]}: {count} of {total}")
             colour = "first" if down == across else "second"
+            linked = (down, across) in behind
+            parts.append(f'<a href="#cell-{down}-{across}">' if linked else "<g>")
             parts.append(
                 f'<rect x="{x + 1}" y="{y + 1}" width="{cell - 2}" height="{cell - 2}" rx="2" fill="var(--{colour})" '
                 f'fill-opacity="{0.04 + 0.96 * fraction**0.6 if count else 0.04:.3f}"><title>{title}</title></rect>'
@@ -115,6 +121,7 @@ def confusion_chart(confusion: Sequence[Sequence[int]], names: Sequence[str]) ->
                     f'<text x="{x + cell / 2}" y="{y + cell / 2 + 4}" text-anchor="middle" fill="{fill}" '
                     f'class="count">{count}</text>'
                 )
+            parts.append("</a>" if linked else "</g>")
     return _svg(parts, "confusion matrix", side + 4, side + 4)
 
 

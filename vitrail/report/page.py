@@ -12,6 +12,7 @@ from torch import Tensor
 from vitrail.files import whole
 
 PIXELS = 96  # of a shown picture, at least
+SMALL = 192  # and at most, where there are many
 
 
 def write_page(path: Path, template: str, **fields: Any) -> Path:
@@ -22,7 +23,7 @@ def write_page(path: Path, template: str, **fields: Any) -> Path:
         undefined=StrictUndefined,
         trim_blocks=True,
     )
-    environment.filters |= {"percent": "{:.2%}".format, "number": "{:,}".format, "picture": picture}
+    environment.filters |= {"percent": "{:.2%}".format, "number": "{:,}".format, "thumbnail": thumbnail}
     page = environment.get_template(template).render(**fields)
     with whole(path) as aside:
         aside.write_text(page, encoding="utf-8", errors="backslashreplace")
@@ -39,6 +40,19 @@ def picture(pixels: Tensor) -> str:
     image = Image.fromarray(as_seen(pixels))
     times = max(1, -(-PIXELS // max(image.size)))
     image = image.resize((image.width * times, image.height * times), Image.Resampling.NEAREST)
+    return _embedded(image, "PNG", optimize=True)
+
+
+def thumbnail(pixels: Tensor) -> str:
+    """The same of a picture among many: a photo is made smaller, and a JPEG."""
+    if max(pixels.shape[1:]) <= SMALL:
+        return picture(pixels)
+    image = Image.fromarray(as_seen(pixels))
+    image.thumbnail((SMALL, SMALL), Image.Resampling.LANCZOS)
+    return _embedded(image, "JPEG", quality=85)
+
+
+def _embedded(image: Image.Image, kind: str, **options: Any) -> str:
     buffer = BytesIO()
-    image.save(buffer, "PNG", optimize=True)
-    return f"data:image/png;base64,{b64encode(buffer.getvalue()).decode()}"
+    image.save(buffer, kind, **options)
+    return f"data:image/{kind.lower()};base64,{b64encode(buffer.getvalue()).decode()}"

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from vitrail.errors import InputError
 from vitrail.report.charts import Line, calibration_chart, confusion_chart, line_chart, smoothed
 from vitrail.report.page import write_page
 from vitrail.runs import Run
@@ -61,11 +62,20 @@ def write_report(run: Run, task: Task, result: Result) -> Path:
     )
 
 
+def write_preview(path: Path, task: Task) -> Path:
+    """Write a page of what the model will be given, as it is changed at random."""
+    sections = [_drawn(section) for section in task.preview()]
+    if not sections:
+        raise InputError(f"the task {task.recipe.task!r} has nothing to preview; leave --preview out.")
+    what = task.plan()[0][1]
+    return write_page(path, "preview.html", title="What the model is given", summary=what, sections=sections)
+
+
 def _drawn(section: Section) -> dict[str, Any]:
     """A section's fields, and how it is shown."""
     fields = {**vars(section), "kind": type(section).__name__.lower()}
     if isinstance(section, Confusion):
-        return {**fields, "chart": confusion_chart(section.counts, section.names)}
+        return {**fields, "chart": confusion_chart(section.counts, section.names, section.figures)}
     if isinstance(section, Reliability):
         return {**fields, "chart": calibration_chart(section.bins, section.unit)}
     return fields

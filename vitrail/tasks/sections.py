@@ -1,7 +1,7 @@
 """What a task has to show, as data: a report draws it."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 
@@ -32,12 +32,23 @@ class Table(Titled):
     empty: str = ""  # what is said where there is no row
 
 
+@dataclass(frozen=True)
+class Figure:
+    """A picture, bytes (c H W), what is said of it, and where it came from."""
+
+    pixels: Any
+    answer: str
+    caption: str
+    source: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class Confusion(Titled):
-    """How often each class (down) got each answer (across)."""
+    """How often each class (down) got each answer (across), and some of the pictures that did."""
 
     counts: Sequence[Sequence[int]]
     names: Sequence[str]
+    figures: Mapping[tuple[int, int], Sequence[Figure]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -55,16 +66,6 @@ class Reliability(Titled):
 
     bins: Sequence[Bin]
     unit: str
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A picture, bytes (c H W), what is said of it, and where it came from."""
-
-    pixels: Any
-    answer: str
-    caption: str
-    source: str
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,6 +30,10 @@ class Metric:
         """As people read it."""
         return f"{value:.2%}" if self.percent else f"{value:.4f}"
 
+    def better(self, one: float, other: float) -> bool:
+        """Whether a value is better than another."""
+        return one > other if self.higher else one < other
+
     def best(self, points: Sequence[tuple[float, float]]) -> tuple[float, float]:
         """Of pairs of an epoch and a value, the one with the best value, the first of equal ones."""
         return (max if self.higher else min)(points, key=lambda point: point[1])
@@ -195,6 +199,10 @@ class Task(ABC):
 
     def sections(self, measurement: Measurement) -> list[Section]:  # noqa: ARG002
         """What a report shows of the answers and the data."""
+        return []
+
+    def preview(self) -> list[Section]:
+        """What a page shows of the examples as the model is given them, before a training."""
         return []
 
     def headline(self, measurement: Measurement) -> str:

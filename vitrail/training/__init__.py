@@ -4,6 +4,7 @@ from vitrail.training.estimates import Forecast, fitted, forecast, paced
 from vitrail.training.job import Interrupted, Job, Measured, Result, check_parts, finish_head
 from vitrail.training.loop import NotFinite, Step, fit
 from vitrail.training.optim import Muon, adamw, muon, warmup_cosine
+from vitrail.training.rates import Rates, try_rates
 
 __all__ = [
     "Forecast",
@@ -12,6 +13,7 @@ __all__ = [
     "Measured",
     "Muon",
     "NotFinite",
+    "Rates",
     "Result",
     "Step",
     "adamw",
@@ -22,5 +24,6 @@ __all__ = [
     "forecast",
     "muon",
     "paced",
+    "try_rates",
     "warmup_cosine",
 ]

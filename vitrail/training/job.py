@@ -35,6 +35,7 @@ class Directory(Protocol):
     def checkpoints(self) -> Checkpoints: ...
     def log(self, step: int, *, on: bool, board: bool) -> Log: ...
     def keep(self, step: int, model: Model, task: Task) -> None: ...
+    def keep_last(self, model: Model, task: Task) -> None: ...
     def finish(self, model: Model, task: Task, result: "Result") -> None: ...
 
 
@@ -63,11 +64,21 @@ class Result:
     seconds: float
     waited: float  # fraction of the seconds that the model waited for data
     run: str
+    kept: int = 0  # the steps after which the model that is kept stood: the last, or those of the best
 
     def line(self) -> dict[str, Any]:
         """All of it by name, what was measured first."""
         rest = {name: value for name, value in vars(self).items() if name != "measurement"}
         return {**self.measurement.summary, **rest}
+
+
+@dataclass(frozen=True, eq=False)
+class Best:
+    """The model that was worth most on validation, and when."""
+
+    step: int
+    value: float
+    state: dict[str, Tensor]
 
 
 class Interrupted(InputError):  # noqa: N818
@@ -96,6 +107,7 @@ class Job:
                 module.recompute = train.recompute
         self.step, self.seconds, self.waited = 0, 0.0, 0.0
         self.budget, self.spent = budget, 0.0  # seconds by the clock, since the first step
+        self.best: Best | None = None
         self.damaged: list[str] = []  # checkpoints that could not be gone on from
 
     @property
@@ -147,6 +159,7 @@ class Job:
                 epoch, rest = divmod(self.step, self.batches.per_epoch)
                 if rest == 0 and (epoch % train.evaluate == 0 or self.finished):
                     measured = self.measure(epoch)
+                    self._compare(measured)
                     log(measured.line())
                     yield measured
                 if asked:
@@ -195,16 +208,35 @@ class Job:
         held = self.task.held_out
         return Measured(self.step, epoch, held.part, held.measure(self.trained, self.world).values)
 
+    def _compare(self, measured: Measured) -> None:
+        """Keep the best model; not by test pictures, which would then have had a part in the training."""
+        metric, value = self.task.metric, measured.values[self.task.metric.name]
+        if measured.part == "validation" and (self.best is None or metric.better(value, self.best.value)):
+            self.best = Best(self.step, value, {name: one.clone() for name, one in self.trained.state_dict().items()})
+
+    def _choose(self) -> tuple[Measurement, int]:
+        """Take the best model for the last, if it is better; what it is worth, and its step."""
+        metric, held = self.task.metric, self.task.held_out
+        last = held.measure(self.trained, self.world)
+        if self.best is None or not metric.better(self.best.value, last.values[metric.name]):
+            return last, self.step
+        if self.world.first:
+            self.run.keep_last(self.trained, self.task)
+        self.trained.load_state_dict(self.best.state)
+        return held.measure(self.trained, self.world), self.best.step
+
     def finish(self) -> Result:
-        """Test, and write the model into the run directory."""
+        """Test, and write the model into the run directory: the best on validation, where there is such a part."""
+        measurement, kept = self._choose()
         result = Result(
-            measurement=self.task.held_out.measure(self.trained, self.world),
+            measurement=measurement,
             parameters=self.parameters,
             epochs=_whole(self.step / self.batches.per_epoch),
             steps=self.step,
             seconds=round(self.seconds, 1),
             waited=round(self.waited / max(self.seconds, 1e-9), 4),
             run=str(self.run.path),
+            kept=kept,
         )
         if self.world.first:
             self.run.finish(self.trained, self.task, result)
@@ -242,6 +274,7 @@ class Job:
             "seconds": self.seconds,
             "waited": self.waited,
             "spent": self.spent,
+            "best": vars(self.best) if self.best is not None else {},
         }
         with _written(f"the checkpoint at step {self.step}"):
             log.sync()
@@ -255,6 +288,7 @@ class Job:
         self.precision.scaler.load_state_dict(state["scaler"])
         self.seconds, self.waited = state["seconds"], state["waited"]
         self.spent = state.get("spent", self.seconds)
+        self.best = Best(**best) if (best := state.get("best")) else None
 
     def _optimizer(self) -> Optimizer:
         o = self.recipe.optim

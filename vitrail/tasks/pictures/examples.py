@@ -69,6 +69,20 @@ def answers(model: Model, pictures: Pictures, normalise: Normalise, world: World
     return whole[:, : len(pictures.names)]  # a model may have room for more classes
 
 
-def classify(model: nn.Module, batch: Batch, smoothing: float = 0.0) -> Tensor:
-    """-sum_c t_c log softmax(model(x))_c, t = 1 - s at the class plus s / C everywhere (Szegedy et al. 2016)."""
-    return F.cross_entropy(model(batch.inputs, shortest=True), batch.targets, label_smoothing=smoothing)
+def classify(model: nn.Module, batch: Batch, smoothing: float = 0.0, weight: Tensor | None = None) -> Tensor:
+    """-sum_c w_c t_c log softmax(model(x))_c, t = 1 - s at the class plus s / C everywhere (Szegedy et al. 2016)."""
+    logits = model(batch.inputs, shortest=True)
+    if weight is None:
+        return F.cross_entropy(logits, batch.targets, label_smoothing=smoothing)
+    weight = F.pad(weight, (0, logits.shape[1] - len(weight))).to(logits)  # a model may have room for more classes
+    total = F.cross_entropy(logits, batch.targets, weight=weight, label_smoothing=smoothing, reduction="sum")
+    return total / len(logits)  # and not by the weights of this batch, which differ from batch to batch
+
+
+def class_weights(labels: Tensor, classes: int, balance: float) -> Tensor | None:
+    """What a picture of each class counts: its class's size to the power -balance, 1 on average over the pictures."""
+    if not balance:
+        return None
+    counts = labels.bincount(minlength=classes).clamp(min=1).float()
+    weight = counts**-balance
+    return weight * counts.sum() / (weight * counts).sum()

@@ -5,7 +5,7 @@ both, or the class tokens of the last layers with them (as DINOv2 is evaluated, 
 fitted: linear discriminants, whose covariance is shrunk so far that others are foretold best, or logistic regression.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -107,36 +107,37 @@ def headed(weights: Weights, head: Fitted) -> Weights:
     return replace(adapted, state={**adapted.state, **state}, notes=weights.notes)
 
 
-def fit_head(seen: Tensor, labels: Tensor, classes: int, choices: list[Reading]) -> Fitted:
-    """The head that foretells best the pictures of each fold from the others, fitted to all of them.
+def fit_head(seen: Tensor, labels: Tensor, classes: int, choices: list[Reading], balance: float = 0.0) -> Fitted:
+    """The head that foretells best the pictures of each fold from the others, fitted to all of them. A picture counts
+    by the size of its class to the power -balance.
 
     On one thread: matrices as small as these, on two cores of which one was busy, took twenty times as long on two.
     """
     from threadpoolctl import threadpool_limits  # noqa: PLC0415  # which comes with scikit-learn
 
     with threadpool_limits(1):
-        return _fit_head(seen, labels, classes, choices)
+        return _fit_head(seen, labels, classes, choices, balance)
 
 
-def _fit_head(seen: Tensor, labels: Tensor, classes: int, choices: list[Reading]) -> Fitted:
+def _fit_head(seen: Tensor, labels: Tensor, classes: int, choices: list[Reading], balance: float) -> Fitted:
     x, y = seen.double().numpy(), labels.numpy()
     counts = np.bincount(y, minlength=classes)
     folds = min(FOLDS if len(y) < MANY else FEWER, int(counts.min()))
     options: list[Reading | None] = [*choices] or [None]
     if folds < 2:  # noqa: PLR2004  # a class has one picture: nothing to choose by
         one = x if options[0] is None else x[:, options[0].numbers]
-        weight, bias = discriminants(one, y, classes, [SHRINKAGES[-2]])[0]
+        weight, bias = discriminants(one, y, classes, [SHRINKAGES[-2]], balance)[0]
         scale = 1 / max(1.0, float(np.abs(one @ weight.T + bias).max()) / 10)  # with nothing to say how sure it may be
         return Fitted(options[0], _tensor(scale * weight), _tensor(scale * bias), "linear discriminants")
     from sklearn.model_selection import StratifiedKFold  # noqa: PLC0415
 
     split = list(StratifiedKFold(folds, shuffle=True, random_state=0).split(x, y))
-    tried = [_Tried(one, "linear discriminants", _lda, SHRINKAGES) for one in options]
+    tried = [_Tried(one, "linear discriminants", discriminants, SHRINKAGES, balance) for one in options]
     best = min((found for one in tried for found in one.tried(x, y, classes, split)), key=lambda found: found.loss)
-    other = _Tried(best.tried.reading, "logistic regression", _logistic, STRENGTHS)
+    other = _Tried(best.tried.reading, "logistic regression", _logistic, STRENGTHS, balance)
     best = min((best, *other.tried(x, y, classes, split)), key=lambda found: found.loss)
     chosen = best.tried
-    weight, bias = chosen.fit(chosen.of(x), y, classes, [best.strength])[0]
+    weight, bias = chosen.fit(chosen.of(x), y, classes, [best.strength], balance)[0]
     return Fitted(
         chosen.reading,
         _tensor(best.scale * weight),
@@ -148,9 +149,11 @@ def _fit_head(seen: Tensor, labels: Tensor, classes: int, choices: list[Reading]
     )
 
 
-def discriminants(x: Array, y: NDArray[np.int64], classes: int, shrinkages: tuple[float, ...] | list[float]) -> Heads:
+def discriminants(
+    x: Array, y: NDArray[np.int64], classes: int, shrinkages: Sequence[float], balance: float = 0.0
+) -> Heads:
     """Linear discriminants for each shrinkage s: W = M C^-1, C = (1 - s) S + s tr(S) / w I, S the covariance within
-    the classes and M their means, of features of one scale; b by the classes' sizes (Friedman 1989).
+    the classes and M their means, of features of one scale; b by the classes' sizes (Friedman 1989), or less so.
     """
     mean, scale = x.mean(0), x.std(0) + 1e-6
     x = (x - mean) / scale
@@ -167,7 +170,7 @@ def discriminants(x: Array, y: NDArray[np.int64], classes: int, shrinkages: tupl
     level = sizes.sum() / w or 1.0  # of pictures that are all their class's mean
     along = means @ directions
     across = means - along @ directions.T
-    prior = np.log(np.bincount(y, minlength=classes) / m)
+    prior = (1 - balance) * np.log(np.bincount(y, minlength=classes) / m)
     heads = []
     for s in shrinkages:
         weight = along / ((1 - s) * sizes + s * level) @ directions.T + across / (s * level)
@@ -177,12 +180,14 @@ def discriminants(x: Array, y: NDArray[np.int64], classes: int, shrinkages: tupl
     return heads
 
 
-def logistic(x: Array, y: NDArray[np.int64], classes: int, strength: float) -> tuple[Array, Array]:
+def logistic(
+    x: Array, y: NDArray[np.int64], classes: int, strength: float, balance: float = 0.0
+) -> tuple[Array, Array]:
     """Multinomial logistic regression of features of one scale."""
     from sklearn.linear_model import LogisticRegression  # noqa: PLC0415  # a second, for those who use it
 
     mean, scale = x.mean(0), x.std(0) + 1e-6
-    fitted = LogisticRegression(C=strength, max_iter=300).fit((x - mean) / scale, y)
+    fitted = LogisticRegression(C=strength, max_iter=300).fit((x - mean) / scale, y, counting(y, balance))
     weight, bias = fitted.coef_, fitted.intercept_
     if classes == 2:  # noqa: PLR2004  # which it answers with one number
         weight, bias = np.concatenate([-weight, weight]) / 2, np.concatenate([-bias, bias]) / 2
@@ -190,12 +195,16 @@ def logistic(x: Array, y: NDArray[np.int64], classes: int, strength: float) -> t
     return weight, bias - weight @ mean
 
 
-def _lda(x: Array, y: NDArray[np.int64], classes: int, strengths: list[float]) -> Heads:
-    return discriminants(x, y, classes, strengths)
+def _logistic(x: Array, y: NDArray[np.int64], classes: int, strengths: Sequence[float], balance: float) -> Heads:
+    return [logistic(x, y, classes, one, balance) for one in strengths]
 
 
-def _logistic(x: Array, y: NDArray[np.int64], classes: int, strengths: list[float]) -> Heads:
-    return [logistic(x, y, classes, one) for one in strengths]
+def counting(y: NDArray[np.int64], balance: float) -> Array | None:
+    """What each example counts, 1 on average: its class's size to the power -balance."""
+    if not balance:
+        return None
+    weight = np.bincount(y)[y] ** -balance
+    return np.asarray(weight / weight.mean())
 
 
 @dataclass(frozen=True)
@@ -215,8 +224,9 @@ class _Tried:
 
     reading: Reading | None
     how: str
-    fit: Callable[[Array, NDArray[np.int64], int, list[float]], Heads]
+    fit: Callable[[Array, NDArray[np.int64], int, Sequence[float], float], Heads]
     strengths: tuple[float, ...]
+    balance: float
 
     def of(self, x: Array) -> Array:
         """What it reads of the features."""
@@ -227,18 +237,20 @@ class _Tried:
         x = self.of(x)
         logits = np.zeros((len(self.strengths), len(y), classes))
         for rest, fold in split:
-            for number, (weight, bias) in enumerate(self.fit(x[rest], y[rest], classes, list(self.strengths))):
+            heads = self.fit(x[rest], y[rest], classes, self.strengths, self.balance)
+            for number, (weight, bias) in enumerate(heads):
                 logits[number, fold] = x[fold] @ weight.T + bias
         for strength, said in zip(self.strengths, logits, strict=True):
-            scale, loss = _tempered(said, y)
+            scale, loss = _tempered(said, y, counting(y, self.balance))
             yield _Found(self, strength, loss, scale, said)
 
 
-def _tempered(logits: Array, y: NDArray[np.int64]) -> tuple[float, float]:
+def _tempered(logits: Array, y: NDArray[np.int64], counts: Array | None) -> tuple[float, float]:
     """The scale of logits with which their loss is least (Guo et al. 2017), and that loss."""
     said, labels = torch.from_numpy(logits), torch.from_numpy(y)
     scales = [2 ** (power / 8) for power in range(-64, 33)]
-    losses = [F.cross_entropy(scale * said, labels).item() for scale in scales]
+    each = torch.ones(len(labels)) if counts is None else torch.from_numpy(counts)
+    losses = [(each * F.cross_entropy(scale * said, labels, reduction="none")).mean().item() for scale in scales]
     best = min(range(len(scales)), key=losses.__getitem__)
     return scales[best], losses[best]
 

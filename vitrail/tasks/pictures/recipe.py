@@ -19,6 +19,7 @@ class Data(Config):
     path: str | None = None  # of the pictures: a folder, or a CSV of path and label
     test: Fraction = 0.2  # of the pictures, where they do not come in two parts
     seed: Seed = 0  # of the split, apart from the run's own, so that every run is tested on the same pictures
+    balance: Probability = 0.0  # how far small classes count more: by their size to this power; 1: all classes alike
     bad: Rate = 0.1  # the fraction of files that cannot be read which stops the run
     memory: PositiveFloat = 2.0  # gigabytes of decoded pictures kept in memory, if free; more are kept in a file
     fit: Literal["crop", "pad", "squash"] = "crop"  # the middle of a picture; all of it, on grey; all, out of shape

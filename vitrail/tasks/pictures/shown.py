@@ -7,12 +7,16 @@ from torch import Tensor
 
 from vitrail.data import Aside, Found, Parts, Pictures
 from vitrail.progress import NAMED, first_of
+from vitrail.tasks.pictures.examples import TrainingPictures
 from vitrail.tasks.pictures.scores import Scores
 from vitrail.tasks.sections import Bin, Card, Confusion, Figure, Gallery, Reliability, Section, Table
 
 MISTAKES = 24
 SQUARES = 30  # classes beyond which the confusion matrix is a list of its largest cells
 PAIRS = 12
+BEHIND, CELL = 150, 12  # pictures behind the cells of a confusion, in all and of each
+PREVIEWED, TIMES = 16, 3  # pictures, and how often each
+DOUBT = 0.9  # how sure it has to be that a picture is of another class
 PHOTO, FEW = 64, 30_000  # pixels from which pictures are photos, and how many of them are few
 
 
@@ -28,7 +32,7 @@ def plan(found: Found, *, scratch: bool) -> list[tuple[str, str]]:
     if by_size[0][0] > 3 * by_size[-1][0] > 0:
         times = by_size[0][0] / by_size[-1][0]
         unequal = f"{by_size[0][1]!r} has {times:.0f} times the pictures of {by_size[-1][1]!r}"
-        lines.append(("balance", f"{unequal}: look at the accuracy of each class"))
+        lines.append(("balance", f"{unequal}; data.balance=1 has all classes count alike"))
     if scratch and min(found.sizes[1]) > PHOTO and sum(found.train) < FEW:
         few = f"{sum(found.train):,} photos teach little from scratch"
         lines.append(("hint", f"{few}; weights that others trained know much already: add --weights FILE"))
@@ -48,6 +52,9 @@ def findings(parts: Parts, found: Found) -> list[tuple[str, str]]:
         both = f"{len(leaks)} of the {parts.held} pictures are also trained on, so the accuracy will be too high:"
         lines.append(("warning", both))
         lines += _some([f"{one} is {other}" for one, other in leaks])
+    if near := parts.near:
+        lines.append(("warning", f"{len(near)} of the {parts.held} pictures look almost like one to train on:"))
+        lines += _some([f"{parts.test.files[one]} and {parts.train.files[other]}" for one, other, _ in near])
     return lines
 
 
@@ -80,11 +87,14 @@ def between(scores: Scores) -> str:
     return f"{low:.1%} to {high:.1%}"
 
 
-def sections(parts: Parts, scores: Scores, logits: Tensor) -> list[Section]:
-    """What the answers were, and which pictures were not used."""
+def sections(parts: Parts, scores: Scores, logits: Tensor, foretold: Tensor | None = None) -> list[Section]:
+    """What the answers were, and which pictures were not used; also those to train on whose class is doubtful, where it
+    was foretold from the others.
+    """
     return [
         *_leaks(parts.leaks, parts.held),
-        _confusion(scores, parts.test.names),
+        *_near(parts),
+        _confusion(scores, parts.test, logits),
         class_table(scores),
         Reliability(
             title="Calibration",
@@ -98,6 +108,7 @@ def sections(parts: Parts, scores: Scores, logits: Tensor) -> list[Section]:
             figures=mistakes(parts.test, logits),
             empty="There are none.",
         ),
+        *([] if foretold is None else _doubtful(parts.train, foretold)),
         _aside(parts.aside),
     ]
 
@@ -117,10 +128,41 @@ def _leaks(leaks: Sequence[tuple[str, str]], held: str) -> list[Section]:
     ]
 
 
-def _confusion(scores: Scores, names: Sequence[str]) -> Section:
+def _near(parts: Parts) -> list[Section]:
+    """Pictures that look almost the same as one that was trained on."""
+    test, train = parts.test, parts.train
+    pairs = parts.near
+    figures = [
+        figure
+        for one, other, alike in pairs[:PAIRS]
+        for figure in (
+            _figure(test, one, parts.held, f"{test.names[int(test.labels[one])]}, {alike:.1%} alike"),
+            _figure(train, other, "to train on", train.names[int(train.labels[other])]),
+        )
+    ]
+    note = f"These {parts.held} pictures look almost like one that was trained on: copies make the accuracy too high"
+    more = f"; the first {PAIRS} are shown." if len(pairs) > PAIRS else "."
+    title = f"Almost in both parts: {len(pairs):,}"
+    return [Gallery(title=title, note=note + more, wide=True, figures=figures)] if pairs else []
+
+
+def _doubtful(train: Pictures, foretold: Tensor) -> list[Section]:
+    """Pictures to train on that the others foretell to be of another class."""
+    figures = [figure for figure, confidence in _wrong(train, foretold, MISTAKES) if confidence >= DOUBT]
+    note = "A head that was fitted to the other pictures is sure that these are of another class: look at their labels."
+    return [Gallery(title="Perhaps mislabelled, to train on", note=note, wide=True, figures=figures)] if figures else []
+
+
+def _confusion(scores: Scores, test: Pictures, logits: Tensor) -> Section:
+    names = test.names
     if len(names) <= SQUARES:
-        note = "Down: the class of the picture. Across: the answer."
-        return Confusion(title="Confusion", note=note, counts=scores.confusion, names=names)
+        note = "Down: the class of the picture. Across: the answer. Choose a cell of mistakes to see them."
+        behind: dict[tuple[int, int], list[Figure]] = {}
+        for number, answer, confidence in _mistaken(test, logits)[:BEHIND]:
+            cell = behind.setdefault((int(test.labels[number]), answer), [])
+            if len(cell) < CELL:
+                cell.append(_figure(test, number, names[answer], f"{confidence:.0%}"))
+        return Confusion(title="Confusion", note=note, counts=scores.confusion, names=names, figures=behind)
     table = torch.tensor(scores.confusion)
     table.fill_diagonal_(0)
     counts, cells = table.flatten().sort(descending=True, stable=True)
@@ -155,20 +197,62 @@ def lines(scores: Scores) -> list[str]:
     ]
 
 
+def preview(examples: TrainingPictures) -> list[Section]:
+    """Some pictures as they are decoded, and as the model is given them, changed at random each time."""
+    pictures, names = examples.pictures, examples.pictures.names
+    rows = torch.randperm(len(pictures), generator=torch.Generator().manual_seed(0))[:PREVIEWED].sort().values
+    plain = [_figure(pictures, row, names[int(pictures.labels[row])], "") for row in rows.tolist()]
+    sections: list[Section] = [Gallery(title="As they are decoded", wide=True, figures=plain)]
+    for time in range(TIMES):
+        torch.manual_seed(time)
+        images, labels, _ = examples.batch(rows.numpy(), torch.device("cpu"))
+        seen = (255 * examples.normalise.undone(images).clamp(0, 1)).round().byte()
+        figures = [
+            Figure(pixels=one, answer=_classes(label, names), caption="", source=figure.source)
+            for one, label, figure in zip(seen, labels, plain, strict=True)
+        ]
+        sections.append(Gallery(title=f"As the model is given them, time {time + 1}", wide=True, figures=figures))
+    return sections
+
+
+def _classes(label: Tensor, names: Sequence[str]) -> str:
+    """A class, or those that a mixture is of."""
+    if not label.ndim:
+        return names[int(label)]
+    parts = [(float(label[number]), names[number]) for number in label.nonzero()[:, 0].tolist()]
+    return " + ".join(f"{part:.0%} {name}" if part < 1 else name for part, name in sorted(parts, reverse=True))
+
+
 def mistakes(test: Pictures, logits: Tensor, most: int = MISTAKES) -> list[Figure]:
     """The wrong answers that were most confident."""
-    confidence, answer = logits.double().softmax(1).max(1)
-    wrong = (answer != test.labels).nonzero()[:, 0]
-    order = wrong[confidence[wrong].argsort(descending=True, stable=True)][:most]
+    return [figure for figure, _ in _wrong(test, logits, most)]
+
+
+def _wrong(pictures: Pictures, logits: Tensor, most: int) -> list[tuple[Figure, float]]:
+    """The same, and how confident they were."""
+    names = pictures.names
     return [
-        Figure(
-            pixels=test.store[test.rows[number]],
-            answer=test.names[int(answer[number])],
-            caption=f"{100 * confidence[number]:.0f} %, is {test.names[int(test.labels[number])]}",
-            source=test.files[number],
+        (
+            _figure(
+                pictures, number, names[answer], f"{100 * confidence:.0f} %, is {names[int(pictures.labels[number])]}"
+            ),
+            confidence,
         )
-        for number in order.tolist()
+        for number, answer, confidence in _mistaken(pictures, logits)[:most]
     ]
+
+
+def _mistaken(pictures: Pictures, logits: Tensor) -> list[tuple[int, int, float]]:
+    """Pictures with a wrong answer, the answer, and how confident it was, the most confident first."""
+    confidence, answer = logits.double().softmax(1).max(1)
+    wrong = (answer != pictures.labels).nonzero()[:, 0]
+    order = wrong[confidence[wrong].argsort(descending=True, stable=True)].tolist()
+    return [(number, int(answer[number]), float(confidence[number])) for number in order]
+
+
+def _figure(pictures: Pictures, number: int, answer: str, caption: str) -> Figure:
+    pixels, source = pictures.store[pictures.rows[number]], pictures.files[number]
+    return Figure(pixels=pixels, answer=answer, caption=caption, source=source)
 
 
 def _aside(aside: Sequence[Aside]) -> Section:

@@ -30,7 +30,7 @@ from vitrail.recipe import Start
 from vitrail.tasks.pictures import measured, shown
 from vitrail.tasks.pictures.augment import augmenter
 from vitrail.tasks.pictures.choices import Facts, choose
-from vitrail.tasks.pictures.examples import TestPictures, TrainingPictures, classify
+from vitrail.tasks.pictures.examples import TestPictures, TrainingPictures, class_weights, classify
 from vitrail.tasks.pictures.head import Fitted, Reading, features, fit_head, headed, readings, widest
 from vitrail.tasks.pictures.model import adapted, checked_recipe, config_of, keeps_head, pace_of, read_weights
 from vitrail.tasks.pictures.predictor import Answer, Predictor, inputs_of, normalisation
@@ -176,7 +176,12 @@ class PictureTask(Task):
         return TestPictures(self.parts.test, self.normalise, self.parts.aside, self.parts.held)
 
     def objective(self, model: nn.Module, batch: Batch) -> Tensor:
-        return classify(model, batch, self.recipe.train.smoothing)
+        return classify(model, batch, self.recipe.train.smoothing, self.class_weights)
+
+    @cached_property
+    def class_weights(self) -> Tensor | None:
+        """What a picture of each class counts, if not all alike."""
+        return class_weights(self.parts.train.labels, len(self.names), self.recipe.data.balance)
 
     def with_head(self, progress: Progress = silent) -> "PictureTask":
         """With the best linear head for what the weights give; also in what it reads, where that may be chosen."""
@@ -185,7 +190,8 @@ class PictureTask(Task):
         choices = [one for one in readings(self.weights.config) if self._free(one)]
         whole = self.weights.adapted(**widest(self.weights.config)) if choices else self.weights
         seen = features(cast("ViT", whole.model().float()), self.parts.train, self.normalise, progress)
-        head = fit_head(seen, self.parts.train.labels, len(self.names), choices)
+        balance = self.recipe.data.balance
+        head = fit_head(seen, self.parts.train.labels, len(self.names), choices, balance)
         weights = headed(self.weights, head)
         recipe = self.recipe.model_copy(update={"model": {**self.recipe.model, **head.reads}})
         chosen = [Choice(f"model.{name}", value, _foretold(head)) for name, value in head.reads.items()]
@@ -261,7 +267,11 @@ class PictureTask(Task):
         return shown.cards(measurement.scores)
 
     def sections(self, measurement: Measurement) -> list[Section]:
-        return shown.sections(self.parts, measurement.scores, measurement.outputs)
+        foretold = None if self.head is None else self.head.foretold
+        return shown.sections(self.parts, measurement.scores, measurement.outputs, foretold)
+
+    def preview(self) -> list[Section]:
+        return shown.preview(self.examples)
 
     @classmethod
     def score_tables(cls, measurement: Measurement) -> list[Table]:
