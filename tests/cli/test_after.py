@@ -1,5 +1,6 @@
 """After training: evaluate and predict, as a user runs them."""
 
+import csv
 import json
 import re
 import shutil
@@ -147,6 +148,22 @@ def test_predict_a_file_a_folder_and_standard_input(trained):
     text = vitrail("predict", trained / "run", first, "--top", "2").stdout
     assert text.startswith(f"{first}  bee ")
     assert text.count("%") == 2
+
+
+def test_predictions_as_a_table_from_a_list_or_a_table(trained, tmp_path):
+    files = [trained / "all" / "bee" / "000.png", trained / "all" / "cow" / "001.png"]
+    lines = vitrail("predict", trained / "run", *files, "--json", "--top", "1").stdout.splitlines()
+    expected = [(one["file"], one["answers"][0]) for one in map(json.loads, lines)]
+    names = "".join(f"{file}\n" for file in files).encode()
+    (tmp_path / "some.csv").write_text("id,path\n" + "".join(f"{n},{file}\n" for n, file in enumerate(files)))
+    for words, given in ((files, b""), (["--list"], names), ([tmp_path / "some.csv"], b"")):
+        ran = vitrail("predict", trained / "run", *words, "--csv", "--top", "1", given=given)
+        assert ran.returncode == 0, ran.stderr
+        head, *rows = csv.reader(ran.stdout.splitlines())
+        assert head == ["file", "label", "probability"]
+        assert [(file, label) for file, label, _ in rows] == [(file, one["label"]) for file, one in expected]
+        assert [float(row[2]) for row in rows] == pytest.approx([one["probability"] for _, one in expected], abs=1e-6)
+    assert "name pictures or folders" in vitrail("predict", trained / "run").stderr
 
 
 def test_a_bad_file_does_not_stop_the_others(trained, tmp_path):

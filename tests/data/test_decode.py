@@ -5,7 +5,7 @@ import time
 import numpy as np
 import pytest
 from corpus import SIDE, bad, encoded, good, gradient, write_bad
-from PIL import Image
+from PIL import Image, ImageOps
 
 from vitrail.data import Unreadable, read_pixels
 from vitrail.data.decode import read_header
@@ -70,6 +70,22 @@ def test_the_middle_is_kept():
     pixels = np.zeros((10, 30), np.uint8)
     pixels[:, 10:20] = 255
     assert (read_pixels(encoded(Image.fromarray(pixels), "PNG"), (10, 10), 1) == 255).all()
+
+
+@pytest.mark.parametrize("size", [(16, 16), (11, 30), (40, 9)])
+@pytest.mark.parametrize("kind", ["wide", "high"])
+def test_pictures_are_fitted_as_pillow_does(size, kind):
+    image = gradient(size=(23, 61) if kind == "wide" else (61, 23))
+    across = (size[1], size[0])
+    bicubic, ground = Image.Resampling.BICUBIC, (124, 116, 104)
+    expected = {
+        "crop": ImageOps.fit(image, across, bicubic),
+        "pad": ImageOps.pad(image, across, bicubic, color=ground),
+        "squash": image.resize(across, bicubic),
+    }
+    for fit, theirs in expected.items():
+        ours = read_pixels(encoded(image, "PNG"), size, 3, fit)
+        assert np.abs(ours.astype(int) - np.asarray(theirs).transpose(2, 0, 1)).max() <= 1, fit
 
 
 def test_a_large_jpeg_decoded_small_is_the_picture():

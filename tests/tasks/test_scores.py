@@ -58,3 +58,13 @@ def test_a_class_without_pictures_is_no_error():
     assert scores(torch.eye(3)[:2], torch.tensor([0, 1]), tuple("abc")).classes[2].precision is None
     assert found.top5 is None
     assert found.accuracy == pytest.approx(2 / 3)
+
+
+def test_the_interval_is_wilson_s():
+    from scipy.stats import binomtest
+
+    for right, of in ((0, 5), (3, 7), (42, 42), (80, 113)):
+        labels = torch.tensor([0] * right + [1] * (of - right))
+        measured = scores(torch.tensor([[1.0, 0.0]]).expand(of, 2), labels, ("a", "b"))
+        expected = binomtest(right, of).proportion_ci(0.95, method="wilson")
+        assert measured.interval == pytest.approx((expected.low, expected.high), abs=1e-4)

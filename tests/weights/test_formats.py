@@ -11,8 +11,10 @@ from einops import rearrange
 from safetensors.torch import load_file, save_file
 from transformers import (
     Dinov2Config,
+    Dinov2ForImageClassification,
     Dinov2Model,
     Dinov2WithRegistersConfig,
+    Dinov2WithRegistersForImageClassification,
     Dinov2WithRegistersModel,
     ViTConfig,
     ViTForImageClassification,
@@ -143,6 +145,27 @@ def test_hf_dinov2(tmp_path, images, config, kind, swiglu):
     vt.save(model, tmp_path / "back", format="hf")
     again = kind.from_pretrained(tmp_path / "back").eval()
     torch.testing.assert_close(again(images).last_hidden_state, peer(images).last_hidden_state, **CLOSE)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("config", "kind"),
+    [
+        (Dinov2Config, Dinov2ForImageClassification),
+        (Dinov2WithRegistersConfig, Dinov2WithRegistersForImageClassification),
+    ],
+)
+def test_hf_dinov2_classifies_by_class_token_and_mean(tmp_path, images, config, kind):
+    peer = randomise(kind(config(**HF, num_labels=7)))
+    peer.save_pretrained(tmp_path)
+    with pytest.warns(UserWarning, match="not used: 'embeddings.mask_token'"):
+        model = vt.load(tmp_path)
+    assert model.config.pool == "both"
+    torch.testing.assert_close(model(images), peer(images).logits, **CLOSE)
+    vt.save(model, tmp_path / "back", format="hf")
+    torch.testing.assert_close(
+        kind.from_pretrained(tmp_path / "back").eval()(images).logits, peer(images).logits, **CLOSE
+    )
 
 
 def google(peer, *, block="Transformer/encoderblock_{}", later=False):

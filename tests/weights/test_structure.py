@@ -1,11 +1,16 @@
 """ViTs in names never seen, each beside the PyTorch module that its tensors are of."""
 
+import json
 import re
 import warnings
 
 import pytest
 import torch
 from drawing import numbers
+from PIL import Image
+from processes import vitrail
+from safetensors.torch import load_file
+from sklearn.datasets import load_digits
 from torch import nn
 
 import vitrail as vt
@@ -292,3 +297,43 @@ def test_other_formats_keep_their_order(tmp_path):
     vt.save(vt.build("vit-ti/16", classes=2), tmp_path / "model.safetensors", "timm")
     with pytest.raises(InputError, match="weights of timm have order='pre'"):
         vt.load(tmp_path / "model.safetensors", order="post")
+
+
+def test_pictures_tell_what_no_tensor_says(tmp_path):
+    """A run's own model under strange names: of all ways to read it, the true one scores best."""
+    digits = load_digits()
+    for number in range(700):
+        folder = tmp_path / "all" / str(digits.target[number])
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray((digits.images[number] * 15).astype("uint8")).save(folder / f"{number}.png")
+    shape = {"image": 8, "patch": 2, "channels": 1, "width": 32, "depth": 3, "heads": 4, "hidden": 64, "classes": 10}
+    torch.manual_seed(1)
+    start, half = tmp_path / "start.safetensors", ((0.5,), (0.5,))
+    vt.save(vt.build("vit", **shape, activation="relu"), start, "timm", normalise=half)
+    how = {"settings": {"optim.name": "muon", "optim.lr": 2e-3}, "epochs": 30, "quiet": True}
+    run = vt.train(tmp_path / "all", weights=start, freeze=False, out=tmp_path / "run", **how)
+    assert run.result["accuracy"] > 0.6
+    vt.save(run.weights().model(), tmp_path / "known.safetensors", "timm")
+    swaps = {
+        "blocks.": "body.unit",
+        "attn.": "look.",
+        "mlp.": "think.",
+        "patch_embed.proj": "cut",
+        "pos_embed": "places",
+    }
+    state = {}
+    for name, tensor in load_file(tmp_path / "known.safetensors").items():
+        for old, new in swaps.items():
+            name = name.replace(old, new)  # noqa: PLW2901
+        state[name] = tensor
+    torch.save(state, tmp_path / "strange.pt")
+    words = ("convert", tmp_path / "strange.pt", tmp_path / "out", "--data", tmp_path / "all", "--json")
+    ran = vitrail(*words)
+    assert ran.returncode == 0, ran.stderr
+    model = json.loads(ran.stdout)["model"]
+    assert (model["heads"], model["order"], model["activation"]) == (4, "pre", "relu")
+    assert "judged by its own head" in ran.stderr
+    assert re.search(r"order post, activation gelu +\d", ran.stderr)
+    given = vitrail(*words, "--force", "--heads", 4, "--order", "pre", "--activation", "relu")
+    assert given.returncode == 1
+    assert "everything that could be tried is given already" in given.stderr

@@ -38,8 +38,8 @@ def near_duplicates(pictures: Pictures, others: Pictures) -> list[tuple[int, int
 def _thumbnails(pictures: Pictures) -> Iterator[Tensor]:
     """Each picture as a vector of length 1 (b n), of zeros where it is flat."""
     for rows in pictures.rows.split(BATCH):
-        small = F.adaptive_avg_pool2d(pictures.store[rows].float(), SIDE).flatten(1)
-        small = small - small.mean(1, keepdim=True)
+        small = F.adaptive_avg_pool2d(pictures.store[rows].float(), SIDE)
+        small = (small - small.mean((2, 3), keepdim=True)).flatten(1)
         size = small.norm(dim=1, keepdim=True)
         flat = size <= FLAT * small.shape[1] ** 0.5
         yield (small / size.clamp(min=1e-6)).masked_fill(flat, 0.0)

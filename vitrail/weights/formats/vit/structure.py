@@ -310,6 +310,7 @@ class _Guess:
 
         named = self._named(r"cls|class", token, bare=True)
         others = [name for name, shape in self.left.items() if token(shape) and not _module_of(name)]
+        others = [name for name in others if name != self._registers(width)]
         return named or (others[0] if len(others) == 1 else "")
 
     def _norm(self, width: int) -> str:
