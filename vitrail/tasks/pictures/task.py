@@ -210,7 +210,9 @@ class PictureTask(Task):
         if self.head is None:
             return ""
         reads = "" if self.head.reading is None else f"reads {self.head.reading.name}, "
-        return f"{reads}fitted by {self.head.how}: {_foretold(self.head)}"
+        plain = self.config.last == 1 and self.config.pool in ("class", "mean")
+        other = "" if plain else "; for `convert` to timm and others, choose model.pool=class"
+        return f"{reads}fitted by {self.head.how}: {_foretold(self.head)}{other}"
 
     def _free(self, reading: Reading) -> bool:
         """Whether the recipe leaves it open; layers that all learn are read as other formats have them."""
