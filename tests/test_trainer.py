@@ -80,7 +80,7 @@ def test_time_that_is_given_is_kept(pictures, tmp_path):
     ran = vitrail("train", pictures, "--out", tmp_path / "run", "--minutes", "0.25", *words)
     took = time.monotonic() - began
     assert ran.returncode == 0, ran.stderr
-    assert took < 17, "with some room for a busy machine"
+    assert took < 20, "with some room for a busy machine"
     steps = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     rates = [step["lr"] for step in steps if "lr" in step]
     assert len(rates) > 50
@@ -90,7 +90,7 @@ def test_time_that_is_given_is_kept(pictures, tmp_path):
     again = vitrail("train", "--resume", "--out", tmp_path / "run", "--minutes", "0.25")
     assert again.returncode == 0, again.stderr
     assert json.loads((tmp_path / "run" / "config.json").read_text())["result"]["steps"] == result["steps"]
-    more = vitrail("train", "--resume", "--out", tmp_path / "run", "--minutes", "0.35")
+    more = vitrail("train", "--resume", "--out", tmp_path / "run", "--minutes", "0.5")
     assert more.returncode == 0, more.stderr
     assert json.loads((tmp_path / "run" / "config.json").read_text())["result"]["steps"] > result["steps"]
 

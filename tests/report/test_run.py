@@ -65,9 +65,23 @@ def test_it_opens_without_a_complaint(opened, run, width, scheme):
 def test_what_it_says_is_what_was_measured(run):
     page, scores = (run / "report.html").read_text(), json.loads((run / "scores.json").read_text())
     assert f"{scores['accuracy']:.2%}" in page
-    assert page.count("<figure>") == min(24, scores["tested"] - scores["correct"])
+    assert page.count('class="behind"') == sum(
+        count > 0 for down, row in enumerate(scores["confusion"]) for across, count in enumerate(row) if down != across
+    )
+    gallery, _, _ = page[page.index("The most confident mistakes") :].partition("</section>")
+    assert gallery.count("<figure>") == min(24, scores["tested"] - scores["correct"])
     assert sum(map(sum, scores["confusion"])) == scores["tested"]
     assert "http" not in page.replace("http-equiv", "")
+
+
+def test_the_pictures_behind_a_cell_are_shown_when_it_is_chosen(run, opened):
+    with opened(run / "report.html") as page:
+        link = page.locator("svg a").first
+        behind = page.locator(link.get_attribute("href"))
+        assert not behind.is_visible()
+        link.click()
+        assert behind.is_visible()
+        assert behind.locator("img").count() > 0
 
 
 @pytest.mark.parametrize(("low", "high"), [(0, 1), (0.4447, 0.6833), (2.1, 2.1), (-3, 250), (1e-7, 2e-3), (0, 0)])
