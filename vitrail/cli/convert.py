@@ -7,6 +7,7 @@ import typer
 
 from vitrail.cli.console import Force, Json, Normalisation, parse_size, print_json
 from vitrail.terminal.console import messages, say, table, tell
+from vitrail.terminal.progress import working
 
 if TYPE_CHECKING:
     from vitrail.weights import Weights
@@ -53,7 +54,7 @@ def convert(
     as_json: Json = False,
 ) -> None:
     """Convert weights to another format, and optionally to another size."""
-    with messages().status("Starting ..."):
+    with working("Starting ..."):
         from vitrail.families import count_parameters
         from vitrail.files import check_free
         from vitrail.weights import read, save
@@ -65,16 +66,16 @@ def convert(
     stated = {"normalise": normalise, "heads": heads, "activation": activation, "order": order, "names": names}
     how: dict[str, Any] = {"strict": strict, "image": size, "channels": channels, **stated}
     if data is None:
-        with messages().status(f"Reading {source} ..."):
+        with working(f"Reading {source} ..."):
             weights = read(source, **how)
     else:
         weights = _tried(source, data, how)
-    with messages().status(f"Changing {source} ..."):
+    with working(f"Changing {source} ..."):
         weights = weights.adapted(image=size, patch=patch, channels=channels, classes=classes)
     for note in weights.remarks:
         say(f"note: {note}")
     model = weights.model()
-    with messages().status(f"Writing {target} ..."):
+    with working(f"Writing {target} ..."):
         save(model, target, name, normalise=weights.normalise, labels=weights.labels, fit=weights.fit)
     count = count_parameters(model)
     if as_json:

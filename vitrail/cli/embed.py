@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 
 from vitrail.cli.console import Force, Json, Normalisation, Unread, print_json
-from vitrail.terminal.console import messages, say, tell
+from vitrail.terminal.console import say, tell
+from vitrail.terminal.progress import working
 
 
 def embed(
@@ -21,7 +22,7 @@ def embed(
 
     The file holds `features` (pictures x width), `files`, and `folders` (the name of each file's folder).
     """
-    with messages().status("Starting ..."):
+    with working("Starting ..."):
         import numpy as np
 
         from vitrail.errors import InputError

@@ -7,8 +7,8 @@ import typer
 
 from vitrail.cli.console import Json, Normalisation, print_json
 from vitrail.progress import first_of
-from vitrail.terminal.console import messages, results, say, table, tell
-from vitrail.terminal.progress import counted
+from vitrail.terminal.console import results, say, table, tell
+from vitrail.terminal.progress import counted, working
 
 
 def evaluate(
@@ -25,7 +25,7 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Evaluate a model: accuracy, top 5, precision and recall per class, calibration."""
-    with messages().status("Starting ..."):
+    with working("Starting ..."):
         from vitrail.machine import keep_memory
         from vitrail.runs import Run
 
@@ -40,7 +40,7 @@ def evaluate(
         say(line)
     if examples.seen:
         say(f"warning: {examples.seen:,} of the {len(examples):,} were also trained on: the numbers are too good.")
-    with messages().status(f"Measuring on {len(examples):,} examples ..."):
+    with working(f"Measuring on {len(examples):,} examples ..."):
         measurement = examples.measure(model)
     if as_json:
         scores = measurement.values if measurement.scores is None else asdict(measurement.scores)

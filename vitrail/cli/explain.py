@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vitrail.cli.console import Force, Json, Normalisation, Unread, from_one, parse_size, print_json
-from vitrail.terminal.console import messages, printable, say, tell
-from vitrail.terminal.progress import counting
+from vitrail.terminal.console import printable, say, tell
+from vitrail.terminal.progress import counting, working
 
 if TYPE_CHECKING:
     from vitrail.tasks.pictures.predictor import Input
@@ -58,7 +58,7 @@ def explain(
     as_json: Json = False,
 ) -> None:
     """Explain predictions: an interactive page per picture, overlays as PNG, numbers as JSON."""
-    with messages().status("Starting ..."):
+    with working("Starting ..."):
         from vitrail.files import Output
         from vitrail.lens import explain as explain_picture
         from vitrail.lens import methods
@@ -102,7 +102,7 @@ def explain(
             steps=steps,
             progress=counting(f"{printable(one.name)}: "),
         )
-        with messages().status("Drawing ..."):
+        with working("Drawing ..."):
             written[name] = write_explanation(
                 output,
                 name,

@@ -7,8 +7,8 @@ import typer
 
 from vitrail.cli.console import Force, Json, Normalisation, print_json
 from vitrail.progress import first_of
-from vitrail.terminal.console import messages, say, tell
-from vitrail.terminal.progress import counted
+from vitrail.terminal.console import say, tell
+from vitrail.terminal.progress import counted, working
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,7 +34,7 @@ def figures(
 
     For a run that kept models during training (--set train.keep=8), also how they changed.
     """
-    with messages().status("Starting ..."):
+    with working("Starting ..."):
         from functools import partial
 
         from vitrail.files import Output
@@ -52,19 +52,19 @@ def figures(
         say(f"note: {note}")
     model = predictor.model
     images, labels, why = _pictures(opened, data, predictor, count)
-    with messages().status("Drawing ..."):
+    with working("Drawing ..."):
         drawing.unless(partial(drawing.filters, model))
         drawing.unless(partial(drawing.positions, model))
     if images is None:
         drawing.notes.append(f"how far the heads look needs pictures, and is not shown: {why}")
     else:
-        with messages().status(f"Looking at {len(images)} pictures ..."):
+        with working(f"Looking at {len(images)} pictures ..."):
             drawing.unless(partial(drawing.distance, model, images))
         if labels is not None:
             without = loss_without(model, images, labels, counted) if ablation else None
             drawing.importance(sensitivity(model, images, labels), without, len(images))
     if kept := opened.history:
-        with messages().status(f"Looking at {len(kept)} models of the training ..."):
+        with working(f"Looking at {len(kept)} models of the training ..."):
             drawing.over_time(kept, images)
     page = drawing.finish(Path(run).name, {"run": run, "pictures": 0 if images is None else len(images)})
     for note in drawing.notes:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vitrail.cli.console import Force, Json, Normalisation, from_one, print_json
-from vitrail.terminal.console import messages, printable, results, say, tell
-from vitrail.terminal.progress import counted
+from vitrail.terminal.console import printable, results, say, tell
+from vitrail.terminal.progress import counted, working
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -50,7 +50,7 @@ def walk(
 
     Queries, keys, scores, scaling, mask, softmax, values, weighted sum, concatenated heads, output, residual.
     """
-    with messages().status("Starting ..."):
+    with working("Starting ..."):
         from vitrail.core import CAUSAL, NONE
         from vitrail.errors import InputError
         from vitrail.files import check_free
