@@ -173,6 +173,33 @@ def test_rates_are_tried(tmp_path):
     seen = json.loads(ran.stdout)
     rates = [rate for rate, _ in seen["points"]]
     assert rates == sorted(rates)
-    assert min(rates) < seen["suggested"] < seen["least"] <= max(rates)
+    assert min(rates) < seen["suggested"]["optim.lr"] < seen["least"] <= max(rates)
+    both = seen["suggested"]["optim.muon"] / seen["suggested"]["optim.lr"]
+    assert both == pytest.approx(3e-3 / seen["recipe"], rel=0.5), "to one digit each"
     assert not (tmp_path / "runs").exists()
-    assert "try optim.lr=" in vitrail("train", "digits", "--find-lr", cwd=tmp_path).stdout
+    assert "try --set optim.lr=" in vitrail("train", "digits", "--find-lr", cwd=tmp_path).stdout
+
+
+def test_several_processes_end_at_one_time(pictures, tmp_path):
+    words = [word for name, value in SHAPE.items() for word in ("--set", f"{name}={value}")]
+    words += ["--epochs", "100000", "--set", "train.evaluate=1000", "--processes", "2"]
+    ran = vitrail("train", pictures, "--out", tmp_path / "run", "--minutes", "0.4", *words)
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["result"]["steps"] < 100_000
+
+
+@pytest.mark.parametrize("given", [{"weights.head": "keep"}, {"weights.layers": 1}])
+def test_a_wish_that_has_more_to_learn_than_a_head_is_kept(tmp_path, given):
+    """Although so few pictures, with weights as wide, would have the head alone learn."""
+    write_classes(tmp_path / "all", {"ant": 6, "bee": 6})
+    torch.manual_seed(0)
+    wide = vt.build("vit", **{**WEIGHTS, "width": 192, "depth": 1, "hidden": 8, "classes": 2})
+    vt.save(wide, tmp_path / "wide.safetensors", "timm", normalise="half")
+    how = {"weights": tmp_path / "wide.safetensors", "epochs": 1, "quiet": True}
+    run = vt.train(tmp_path / "all", out=tmp_path / "run", settings=given, **how)
+    assert not run.recipe.weights.freeze
+    assert run.result["steps"] > 0
+    with pytest.raises(vt.InputError, match="leave one of them out"):
+        vt.train(tmp_path / "all", out=tmp_path / "no", settings=given, freeze=True, **how)
+    with pytest.raises(vt.InputError, match=r"weights\.layers is of weights that are given"):
+        vt.train(tmp_path / "all", out=tmp_path / "no", settings={"weights.layers": 1}, quiet=True)

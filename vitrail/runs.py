@@ -12,6 +12,7 @@ report.html                                     what report.write_report made of
 
 import os
 import platform
+import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -196,9 +197,12 @@ class Run:
         """Keep the model as it is now, as a run directory of its own."""
         self._save(make_folder(self.path / HISTORY) / f"{step:08}", model, task)
 
-    def keep_last(self, model: Model, task: Task) -> None:
-        """Keep the model of the last step, where the run's own is a better one."""
-        self._save(self.path / LAST, model, task)
+    def keep_last(self, model: Model | None, task: Task) -> None:
+        """Keep the model of the last step, where the run's own is a better one; None: where it is the run's own."""
+        if model is not None:
+            self._save(self.path / LAST, model, task)
+        else:
+            shutil.rmtree(self.path / LAST, ignore_errors=True)  # of an earlier end
 
     def finish(self, model: Model, task: Task, result: Result) -> None:
         """Write the model, what it is used with and what it is worth."""

@@ -95,11 +95,12 @@ class Training:
             run = Run(folder)
             begun = run.begun if resume and run.recipe is not None else {}
             table = begun.get("recipe")
+            chosen = {choice.get("field") for choice in begun.get("chosen", []) if isinstance(choice, dict)}
             if resume and table is None and self.what is None:
                 raise InputError(
                     f"{str(folder)!r} holds no run to go on with; name what to train, or choose another --out."
                 )
-            recipe = self._recipe(table)
+            recipe = self._recipe(table, paced="train.epochs" in chosen)
             processes = processes or _count(begun.get("processes", 1), folder)
             run.check_free(resume=resume)
         self.typed = os.environ.get("VITRAIL_COMMAND") or f"vitrail {shlex.join(self._words(folder, processes))}"
@@ -112,7 +113,7 @@ class Training:
     def preview(self, page: Path) -> Path:
         """Write a page of what the model would be given, and train nothing."""
         with self._working("Starting ..."):
-            recipe = self._recipe(None)
+            recipe = self._recipe()
         self.progress = silent if self.quiet else counted
         task = tasks[recipe.task].prepare(recipe, self.progress).gathered(self.progress)
         return write_preview(page, task)
@@ -120,7 +121,7 @@ class Training:
     def rates(self) -> Rates:
         """Try learning rates from far too low to far too high for some steps, and train nothing."""
         with self._working("Starting ..."):
-            recipe = self._recipe(None)
+            recipe = self._recipe()
         self.progress = silent if self.quiet else counted
         with world(recipe.train.device) as here:
             task = tasks[recipe.task].prepare(recipe, self.progress)
@@ -143,8 +144,10 @@ class Training:
         words += [word for setting in self.settings for word in ("--set", setting)]
         return [*words, *(["--processes", str(processes)] if processes > 1 else [])]
 
-    def _recipe(self, begun: dict[str, Any] | None) -> Recipe:
-        """What is asked for, over what a run was begun with."""
+    def _recipe(self, begun: dict[str, Any] | None = None, *, paced: bool = False) -> Recipe:
+        """What is asked for, over what a run was begun with; its epochs are chosen anew for other minutes, if they
+        were chosen.
+        """
         sections: dict[str, dict[str, Any]] = {"train": {}, "weights": {}}
         for name, value in self.options.items():
             if name in SHORT:
@@ -157,7 +160,7 @@ class Training:
             sections["weights"]["path"] = str(self.options["weights"])
         if "freeze" in self.options:
             sections["weights"]["freeze"] = self.options["freeze"]
-        if begun is not None and "minutes" in self.options and "epochs" not in self.options:
+        if begun is not None and paced and "minutes" in self.options and "epochs" not in self.options:
             train = {name: value for name, value in begun.get("train", {}).items() if name != "epochs"}
             begun = {**begun, "train": train}  # as many as there is time for now
         what = self.what if begun or self.what else "digits"
@@ -184,7 +187,10 @@ class Training:
             (return_memory if task.recipe.train.recompute else keep_memory)()
             self._say(plan(task, expected, here, run.path))
             task = here.once(lambda: task.gathered(self.progress))
-            self._say(found(task))
+            if not self.quiet:
+                with self._working("Comparing ..."):
+                    came = found(task)
+                self._say(came)
             with run.held(here, resume=resume):
                 if task.recipe.weights.freeze:
                     self._head(task, run, here)
@@ -200,19 +206,20 @@ class Training:
                 check_parts(planned, here.size)
                 expected = forecast(planned, here.size)
                 if not task.recipe.weights.freeze:
-                    planned = paced(planned, expected, self._left(planned, expected) - expected.before)
+                    planned = paced(planned, expected, self._budget(planned, expected) - self._gone() - expected.before)
                     expected = expected.of(planned)
             return planned.recipe, planned.choices, expected
 
         recipe, choices, expected = here.same(chosen() if here.first else None)
         return replace(task, recipe=recipe, choices=choices), expected
 
-    def _left(self, task: Task, expected: Forecast) -> float:
-        """Seconds for the steps, of those that were given."""
+    def _budget(self, task: Task, expected: Forecast) -> float:
+        """Seconds from the beginning to the last step, of those that were given."""
         minutes = task.recipe.train.minutes
-        if minutes is None:
-            return float("inf")
-        return max(1.0, 60 * minutes - (time.monotonic() - self.began) - expected.measurement - REPORT)
+        return float("inf") if minutes is None else 60 * minutes - expected.measurement - REPORT
+
+    def _gone(self) -> float:
+        return time.monotonic() - self.began
 
     def _head(self, task: Task, run: Run, here: World) -> None:
         """Fit the head alone, in the first process: it takes one look at each picture."""
@@ -227,12 +234,13 @@ class Training:
 
     def _steps(self, task: Task, run: Run, here: World, expected: Forecast, *, resume: bool) -> None:
         """Train all layers, from the beginning or from the last checkpoint."""
-        if not (resume and here.same(run.checkpoints.complete() if here.first else None)):
+        if task.weights is not None and not (resume and here.same(run.checkpoints.complete() if here.first else None)):
             task = here.once(lambda: task.with_head(self.progress))
         if here.first:
             run.begin(task, here, self.typed)
-        minutes = task.recipe.train.minutes
-        job = Job(task, run, here, None if minutes is None else self._left(task, expected))
+        given = task.recipe.train.minutes is not None
+        budget, gone = here.same((self._budget(task, expected) if given else None, self._gone()))
+        job = Job(task, run, here, budget, gone)
         went_on = job.resume() if resume else 0
         if resume and not went_on and run.result:
             raise InputError(

@@ -226,7 +226,9 @@ class OldViT(nn.Module):
 
 @pytest.mark.parametrize("how", [{}, {"residual": True}, {"normed": True}, {"heads": 1, "head": WIDTH}])
 def test_an_older_vit_pytorch(tmp_path, how):
-    assert same(filled(OldViT(**how)), tmp_path / "model.pt") == ""
+    said = same(filled(OldViT(**how)), tmp_path / "model.pt")
+    assert "assumed: the class token answers" in said
+    assert ("scaled by the width of a head" in said) == ("residual" in how)
     assert read(tmp_path / "model.pt").format == "vit-pytorch"
 
 
@@ -261,11 +263,125 @@ def test_names_that_say_nothing_need_a_table(tmp_path):
         TABLE.replace('out = "stages.stage{}.d"', ""): r"does not say what 'out' is called",
         TABLE.replace('"where"', '"nowhere"'): r"'nowhere', which should be the position, is not in the file",
         "patch": "cannot be read as a table of names",
-        'attention = ["a", "b"]': "should be a name, or of attention three",
+        'attention = ["a.{}", "b.{}"]': "should be a name, or of attention three",
+        TABLE.replace('"last"', '"last.{}"'): r"should have no \{\} in it",
+        TABLE.replace("stages.stage{}.d", "stages.d"): r"should have \{\} in it once",
     }.items():
         names.write_text(wrong)
         with pytest.raises(InputError, match=says):
             vt.load(path, names=names)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("layernorm_before", "layernorm_after"),
+        ("input_layernorm", "post_attention_layernorm"),
+        ("norm_in", "norm_after_attn"),
+        ("pre_norm", "mid_norm"),
+        ("sa_layer_norm", "output_layer_norm"),
+        ("ln_2", "ln_10"),
+        ("attention_norm", "ffn_norm"),
+        ("zz.attn_norm", "aa.mlp_norm"),
+        ("x.pre_attn", "a.pre_mlp"),
+    ],
+)
+def test_which_norm_comes_first(tmp_path, one, other):
+    model = filled(OnEncoder(heads=1))
+    state = {name.replace("norm1", one).replace("norm2", other): tensor for name, tensor in model.state_dict().items()}
+    torch.save(state, tmp_path / "model.pt")
+    read_back = read(tmp_path / "model.pt").model()
+    images = numbers(2, 3, 32, 32).float()
+    with torch.no_grad():
+        torch.testing.assert_close(read_back(images), model(images), rtol=1e-4, atol=1e-4)
+
+
+def test_norms_that_no_name_tells_apart(tmp_path):
+    state = {
+        name.replace("norm1", "scaler").replace("norm2", "shifter"): tensor
+        for name, tensor in OnEncoder().state_dict().items()
+    }
+    torch.save(state, tmp_path / "model.pt")
+    with pytest.raises(InputError, match="no name says which comes first: scaler, shifter"):
+        vt.load(tmp_path / "model.pt")
+
+
+@pytest.mark.parametrize("change", ["wrapped", "from one", "padded"])
+def test_blocks_are_found_however_they_are_counted(tmp_path, change):
+    model, state = filled(OnEncoder(heads=1)), {}
+    for name, tensor in model.state_dict().items():
+        number = re.search(r"layers\.(\d)", name)
+        if change == "wrapped":
+            name = f"0.{name}"  # noqa: PLW2901
+        elif number:
+            new = f"layers.{int(number[1]) + 1}" if change == "from one" else f"layer_{int(number[1]):02}"
+            name = name.replace(number[0], new)  # noqa: PLW2901
+        state[name] = tensor
+    torch.save(state, tmp_path / "model.pt")
+    read_back = read(tmp_path / "model.pt").model()
+    images = numbers(2, 3, 32, 32).float()
+    with torch.no_grad():
+        torch.testing.assert_close(read_back(images), model(images), rtol=1e-4, atol=1e-4)
+
+
+def test_two_stacks_of_one_size_are_not_chosen_between(tmp_path):
+    model = OnEncoder()
+    model.again = OnEncoder().trunk
+    torch.save(model.state_dict(), tmp_path / "model.pt")
+    with pytest.raises(
+        InputError, match=r"'trunk\.layers\.' and 'again\.layers\.' are two stacks of layers of one size"
+    ):
+        vt.load(tmp_path / "model.pt")
+
+
+def test_no_part_is_taken_for_another(tmp_path):
+    """A token for masks is no class token, a head no table of positions, a bias of queries no scale."""
+    model = ByHand()
+    model.mask_token = nn.Parameter(torch.zeros(1, 1, WIDTH))
+    torch.save(model.state_dict(), tmp_path / "model.pt")
+    with pytest.raises(InputError, match="has 'mask_token', with no place"):
+        vt.load(tmp_path / "model.pt")
+    state = OnEncoder(last_norm=False).state_dict()
+    state = {name: tensor for name, tensor in state.items() if name not in ("pos", "mlp_head.bias")}
+    torch.save({**state, "mlp_head.weight": torch.zeros(10, WIDTH)}, tmp_path / "model.pt")
+    with pytest.raises(InputError, match="no table of positions was found"):
+        vt.load(tmp_path / "model.pt")
+    state = OnEncoder().state_dict()
+    state |= {f"trunk.layers.{n}.self_attn.{one}_bias": torch.zeros(WIDTH) for n in range(3) for one in "qv"}
+    torch.save(state, tmp_path / "model.pt")
+    with pytest.raises(InputError, match=r"trunk\.layers\.0\.self_attn\.q_bias"):
+        vt.load(tmp_path / "model.pt")
+
+
+class Late(ByHand):
+    """With the norm after the mean, in the head."""
+
+    def __init__(self):
+        super().__init__()
+        self.last = nn.Identity()
+        self.predict = nn.Sequential(nn.LayerNorm(WIDTH), nn.Linear(WIDTH, CLASSES))
+
+
+def test_a_norm_in_the_head_comes_after_the_mean(tmp_path):
+    assert "normalised after the mean" in same(filled(Late()), tmp_path / "model.pt", heads=2)
+
+
+def test_what_cannot_be_is_said(tmp_path):
+    torch.save(OnEncoder(last_norm=False).state_dict(), tmp_path / "model.pt")
+    with pytest.raises(InputError, match="order='pre' has a norm after the blocks, and none was found"):
+        vt.load(tmp_path / "model.pt", order="pre")
+    with pytest.raises(InputError, match="have pre or post"):
+        vt.load(tmp_path / "model.pt", order="sandwich")
+
+
+def test_a_table_has_names_as_the_file_has_them(tmp_path):
+    model = filled(ByHand(names=NAMES, bias=True))
+    torch.save({f"model.{name}": tensor for name, tensor in model.state_dict().items()}, tmp_path / "model.pt")
+    (tmp_path / "names.toml").write_text(re.sub(r'"(\w)', r'"model.\1', TABLE))
+    read_back = read(tmp_path / "model.pt", names=tmp_path / "names.toml", heads=2).model()
+    images = numbers(2, 3, 32, 32).float()
+    with torch.no_grad():
+        torch.testing.assert_close(read_back(images), model(images), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -295,7 +411,7 @@ def test_tensors_with_no_place_stop_it(tmp_path):
 
 def test_other_formats_keep_their_order(tmp_path):
     vt.save(vt.build("vit-ti/16", classes=2), tmp_path / "model.safetensors", "timm")
-    with pytest.raises(InputError, match="weights of timm have order='pre'"):
+    with pytest.raises(InputError, match="weights of timm have pre"):
         vt.load(tmp_path / "model.safetensors", order="post")
 
 

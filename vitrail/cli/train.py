@@ -111,11 +111,12 @@ def train(
 def _show_rates(seen: "Rates", *, as_json: bool) -> None:
     """Rates and losses, with a bar each, and which rate to try."""
     if as_json:
-        print_json({"points": seen.points, "least": seen.least, "suggested": seen.suggested, "recipe": seen.own})
+        print_json({"points": seen.points, "least": seen.least, "suggested": seen.fields, "recipe": seen.own})
         return
     losses = [loss for _, loss in seen.points]
     low, high = min(losses), max(losses)
     for rate, loss in seen.points[::3]:
         bar = "#" * round(30 * (loss - low) / (high - low or 1))
         tell(f"{rate:9.2g}  {loss:8.4f}  {bar}".rstrip())
-    tell(f"least at {seen.least:.2g}; try optim.lr={seen.suggested:g} (the recipe has {seen.own:g})")
+    fields = " ".join(f"--set {name}={value:g}" for name, value in seen.fields.items())
+    tell(f"least at {seen.least:.2g}; try {fields} (the recipe has optim.lr={seen.own:g})")

@@ -12,7 +12,7 @@ SIDE = 32  # pixels of what is compared
 ALIKE = 0.995  # correlation from which pictures are almost the same: a copy in half the size, or as JPEG, has 0.998
 FLAT = 3.0  # of 255, the spread below which there is nothing to compare
 MOST = 20_000  # pictures of a part beyond which it would take minutes
-BATCH = 1_024
+PIXELS = 2**24  # that are looked at together
 
 
 def near_duplicates(pictures: Pictures, others: Pictures) -> list[tuple[int, int, float]]:
@@ -37,7 +37,7 @@ def near_duplicates(pictures: Pictures, others: Pictures) -> list[tuple[int, int
 
 def _thumbnails(pictures: Pictures) -> Iterator[Tensor]:
     """Each picture as a vector of length 1 (b n), of zeros where it is flat."""
-    for rows in pictures.rows.split(BATCH):
+    for rows in pictures.rows.split(max(1, PIXELS // pictures.store[0].numel())):
         small = F.adaptive_avg_pool2d(pictures.store[rows].float(), SIDE)
         small = (small - small.mean((2, 3), keepdim=True)).flatten(1)
         size = small.norm(dim=1, keepdim=True)

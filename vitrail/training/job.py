@@ -35,7 +35,7 @@ class Directory(Protocol):
     def checkpoints(self) -> Checkpoints: ...
     def log(self, step: int, *, on: bool, board: bool) -> Log: ...
     def keep(self, step: int, model: Model, task: Task) -> None: ...
-    def keep_last(self, model: Model, task: Task) -> None: ...
+    def keep_last(self, model: Model | None, task: Task) -> None: ...
     def finish(self, model: Model, task: Task, result: "Result") -> None: ...
 
 
@@ -88,10 +88,13 @@ class Interrupted(InputError):  # noqa: N818
 class Job:
     """A training ready to start, or to go on. ``steps`` trains, ``finish`` measures and writes the run.
 
-    With a budget of seconds for its steps, and what is done between them, it ends in that time, if not before.
+    With a budget of seconds it ends in that time, if not before; so many of them are gone before its first step, and
+    again when it goes on.
     """
 
-    def __init__(self, task: Task, run: Directory, world: World, budget: float | None = None) -> None:
+    def __init__(
+        self, task: Task, run: Directory, world: World, budget: float | None = None, gone: float = 0.0
+    ) -> None:
         self.task, self.recipe, self.run, self.world = task, task.recipe, run, world
         train = self.recipe.train
         if world.device.type == "cpu":
@@ -106,7 +109,8 @@ class Job:
             if isinstance(module, Stack):
                 module.recompute = train.recompute
         self.step, self.seconds, self.waited = 0, 0.0, 0.0
-        self.budget, self.spent = budget, 0.0  # seconds by the clock, since the first step
+        self.whole, self.lost = budget, gone
+        self.spent = 0.0  # seconds by the clock, since the first step
         self.best: Best | None = None
         self.damaged: list[str] = []  # checkpoints that could not be gone on from
 
@@ -124,6 +128,11 @@ class Job:
     def trained(self) -> Model:
         """The model that is measured and kept: the running average, if there is one."""
         return self.model if self.average is None else cast("Model", self.average.module)
+
+    @property
+    def budget(self) -> float | None:
+        """Seconds for the steps, and what is done between them."""
+        return None if self.whole is None else max(1.0, self.whole - self.lost)
 
     @property
     def gone(self) -> float:
@@ -218,10 +227,11 @@ class Job:
         """Take the best model for the last, if it is better; what it is worth, and its step."""
         metric, held = self.task.metric, self.task.held_out
         last = held.measure(self.trained, self.world)
-        if self.best is None or not metric.better(self.best.value, last.values[metric.name]):
-            return last, self.step
+        better = self.best is not None and metric.better(self.best.value, last.values[metric.name])
         if self.world.first:
-            self.run.keep_last(self.trained, self.task)
+            self.run.keep_last(self.trained if better else None, self.task)
+        if self.best is None or not better:
+            return last, self.step
         self.trained.load_state_dict(self.best.state)
         return held.measure(self.trained, self.world), self.best.step
 
@@ -274,6 +284,7 @@ class Job:
             "seconds": self.seconds,
             "waited": self.waited,
             "spent": self.spent,
+            "lost": self.lost,
             "best": vars(self.best) if self.best is not None else {},
         }
         with _written(f"the checkpoint at step {self.step}"):
@@ -287,7 +298,8 @@ class Job:
         self.optimizer.load_state_dict(state["optimizer"])
         self.precision.scaler.load_state_dict(state["scaler"])
         self.seconds, self.waited = state["seconds"], state["waited"]
-        self.spent = state.get("spent", self.seconds)
+        self.spent = state.get("spent", self.seconds) + self.lost  # what starting again takes is time too
+        self.lost = state.get("lost", 0.0)
         self.best = Best(**best) if (best := state.get("best")) else None
 
     def _optimizer(self) -> Optimizer:

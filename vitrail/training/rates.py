@@ -20,6 +20,7 @@ class Rates:
 
     points: list[tuple[float, float]]
     own: float  # the recipe's
+    muon: float | None = None  # and that of Muon, which rose with it
 
     @property
     def least(self) -> float:
@@ -29,14 +30,25 @@ class Rates:
     @property
     def suggested(self) -> float:
         """A rate to try, of one digit: some way below that."""
-        rate = self.least / SAFE
-        digit = 10.0 ** math.floor(math.log10(rate))
-        return round(rate / digit) * digit
+        return _round(self.least / SAFE)
+
+    @property
+    def fields(self) -> dict[str, float]:
+        """The same as fields of a recipe: what rose together goes together."""
+        muon = {} if self.muon is None else {"optim.muon": _round(self.muon * self.suggested / self.own)}
+        return {"optim.lr": self.suggested, **muon}
+
+
+def _round(rate: float) -> float:
+    """To one digit."""
+    digit = 10.0 ** math.floor(math.log10(rate))
+    return round(rate / digit) * digit
 
 
 def try_rates(job: Job, stop: Callable[[], bool] = lambda: False) -> Iterator[Rates]:
     """Train for some steps with a rate that rises, and give what was seen after each; the job is spent by that."""
-    own, steps = job.recipe.optim.lr, STEPS
+    optim, steps = job.recipe.optim, STEPS
+    own, muon = optim.lr, optim.muon if optim.name == "muon" else None
     batches = replace(job.batches, epochs=-(-steps // job.batches.per_epoch))
     growth = (HIGHEST / LOWEST) ** (1 / (steps - 1))
     updates = fit(
@@ -45,7 +57,7 @@ def try_rates(job: Job, stop: Callable[[], bool] = lambda: False) -> Iterator[Ra
         batches.starting(0),
         job.optimizer,
         lambda step: LOWEST * growth**step,
-        clip=job.recipe.optim.clip,
+        clip=optim.clip,
         precision=job.precision,
     )
     points, mean = list[tuple[float, float]](), 0.0
@@ -53,8 +65,9 @@ def try_rates(job: Job, stop: Callable[[], bool] = lambda: False) -> Iterator[Ra
         for number, step in enumerate(updates):
             mean = SMOOTH * mean + (1 - SMOOTH) * step.loss
             points.append((own * LOWEST * growth**number, mean / (1 - SMOOTH ** (number + 1))))
-            yield Rates(points, own)
+            yield Rates(points, own, muon)
             if number + 1 == steps or points[-1][1] > RISEN * min(loss for _, loss in points) or stop():
                 return
     except NotFinite:
-        return
+        if not points:
+            raise

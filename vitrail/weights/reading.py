@@ -11,7 +11,7 @@ from vitrail.families import Model
 from vitrail.files import Pathlike, read_json
 from vitrail.weights.files import Lazy, json_table, listed, read_shards, read_tensors
 from vitrail.weights.formats import Format, Request, formats
-from vitrail.weights.formats.vit.structure import ByStructure, found_names, read_names
+from vitrail.weights.formats.vit.structure import ByStructure, read_names
 from vitrail.weights.hub import fetch
 from vitrail.weights.weights import Weights, checked_config, owned, stated_fit, stated_labels, stated_normalise
 
@@ -60,7 +60,8 @@ def read(
     if about is None and not location.is_dir() and location.name == "model.safetensors":
         about = own_config(location.parent)
     if names is not None:
-        return _foreign(location, ByStructure(read_names(names), guessed=False), _tensors(location), None, request)
+        tensors = _tensors(location)
+        return _foreign(location, ByStructure.named(read_names(names), tensors), tensors, None, request)
     if about is not None and about.get("format", "vitrail") == "vitrail":
         return _own(location if location.is_dir() else location.parent, about, request)
     tensors = _tensors(location)
@@ -72,14 +73,14 @@ def read(
             f"{str(location)!r} is of a run, and needs the run's config.json beside it; give its whole folder."
         )
     try:
-        found = found_names(tensors)
+        found = ByStructure.of(tensors)
     except InputError as error:
         raise InputError(
             f"{str(location)!r} holds {len(tensors)} tensors, such as {listed(sorted(tensors), 3)}, in no format known "
             f"here: {', '.join(dict.fromkeys(kind.name for kind in formats.values()))}. Nor is it a ViT by its "
             f"structure: {error}; if it is one, give a table of its names (--names)."
         ) from None
-    return _foreign(location, ByStructure(found, guessed=True), tensors, None, request)
+    return _foreign(location, found, tensors, None, request)
 
 
 def own_config(path: Path) -> dict[str, Any] | None:

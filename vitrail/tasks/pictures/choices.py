@@ -135,7 +135,10 @@ def _way(recipe: PictureRecipe, facts: Facts, weights: Weights) -> Way:
     minutes = recipe.train.minutes
     seconds, within = 60 * (minutes or AIM), f"{minutes or AIM:g} minutes"
     sides = [given] if (given := _side(recipe.model.get("image"))) else sides_for(config)
-    asked = recipe.weights.freeze if "freeze" in recipe.weights.model_fields_set else None
+    start = recipe.weights
+    asked = start.freeze if "freeze" in start.model_fields_set else None
+    if asked is None and (start.head == "keep" or start.prelogits or start.layers):  # which have more to learn
+        asked = False
     enough = max(5, min(150, round(60_000 / facts.pictures)))
     if facts.pace is None:  # small weights of one's own
         return Way(bool(asked), sides[0], enough, "all layers learn", "", "about 60,000 in all, within 5 to 150")

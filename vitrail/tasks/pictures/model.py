@@ -23,8 +23,9 @@ def read_weights(recipe: PictureRecipe) -> Weights | None:
     """The weights that it starts from, as they are."""
     start = recipe.weights
     if start.path is None:
-        if start.freeze:
-            raise InputError("weights.freeze trains the head of weights that are given; give some with --weights.")
+        for name in ("freeze", "layers"):
+            if getattr(start, name):
+                raise InputError(f"weights.{name} is of weights that are given; give some with --weights.")
         return None
     if "name" in recipe.model:
         raise InputError(
@@ -40,6 +41,10 @@ def read_weights(recipe: PictureRecipe) -> Weights | None:
         raise InputError("weights.head='keep' leaves nothing to train with weights.freeze; leave one of them out.")
     if start.freeze and start.prelogits:
         raise InputError("weights.prelogits cannot be kept with weights.freeze, whose head is one linear map.")
+    if start.freeze and start.layers:
+        raise InputError(
+            "weights.layers are learned, and weights.freeze has none of them learn; leave one of them out."
+        )
     stated = {name: recipe.model[name] for name in STATED if name in recipe.model}
     image, channels = recipe.model.get("image"), recipe.model.get("channels")
     how: dict[str, Any] = {"strict": start.strict, "normalise": start.normalise, "names": start.names}

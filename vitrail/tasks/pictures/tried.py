@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 import torch.nn.functional as F
 
-from vitrail.data import Pictures, View, collect, find, survey, unit
+from vitrail.data import Pictures, View, find, read_items, unit
 from vitrail.data.normalise import NORMALISATIONS
 from vitrail.errors import InputError
 from vitrail.files import Pathlike
@@ -21,8 +21,8 @@ from vitrail.weights import Weights, read
 if TYPE_CHECKING:
     from vitrail.families import ViT
 
-LIMIT = 0.1  # the fraction of the pictures that may be unreadable
-PICTURES = 200  # that are looked at each time
+PICTURES, LEAST = 200, 3  # that are looked at each time, and of each class at least
+SURE = 3.0  # standard errors above chance, from which a head is one for these classes
 WIDTHS = (8, 16, 24, 32, 48, 64, 80, 96, 128)  # of a head
 
 
@@ -49,7 +49,9 @@ def tried(
     pictures = _some(Path(data), weights, progress)
     own = weights.config.classes == len(pictures.names)
     best, every = _search(source, options, pictures, weights, own=own, progress=progress)
-    if own and max(one.accuracy for one in every) < 2 / len(pictures.names):  # it is for other classes
+    chance = 1 / len(pictures.names)
+    known = chance + SURE * (chance * (1 - chance) / len(pictures)) ** 0.5
+    if own and max(one.accuracy for one in every) < known:  # it is for other classes
         own = False
         best, every = _search(source, options, pictures, weights, own=own, progress=progress)
     how = "its own head" if own else "a linear head on its features, in cross-validation"
@@ -66,9 +68,13 @@ def _search(
         for choice in progress("ways tried", iter(step), len(step)):
             ways = {**stated, **choice}
             if str(ways) not in every:
-                every[str(ways)] = _scored(read(source, **{**options, **ways}), ways, pictures, own=own)
-        best = min(every.values(), key=lambda one: one.loss)
-        stated = best.stated
+                try:
+                    weights = read(source, **{**options, **ways})
+                except InputError:  # a way in which it cannot be read
+                    continue
+                every[str(ways)] = _scored(weights, ways, pictures, own=own)
+        best = min(every.values(), key=lambda one: one.loss, default=None)
+        stated = {} if best is None else best.stated
     if best is None:
         raise InputError("everything that could be tried is given already; leave the data out.")
     return best, list(every.values())
@@ -96,11 +102,19 @@ def _steps(options: dict[str, Any], weights: Weights, *, own: bool) -> Iterator[
 def _some(path: Path, weights: Weights, progress: Progress) -> Pictures:
     """A few of the pictures of each class."""
     view = View((sides_for(weights.config)[-1],) * 2, weights.config.channels, weights.fit)
-    surveyed = survey(find(path), progress, LIMIT)
-    pictures = collect(surveyed, view, test=0.2, seed=0, limit=LIMIT, memory=2.0, progress=progress).train
-    each = max(3, PICTURES // len(pictures.names))
-    rows = [(pictures.labels == label).nonzero()[:each, 0] for label in range(len(pictures.names))]
-    return pictures[torch.cat(rows)]
+    classes: dict[str, list[str]] = {}
+    for item in find(path).items:
+        classes.setdefault(item.label, []).append(str(item.file))
+    names, each = tuple(sorted(classes)), max(LEAST, PICTURES // max(1, len(classes)))
+    few = [(file, name) for name in names for file in classes[name][:: -(-len(classes[name]) // each)]]
+    pictures, _ = read_items(few, names, view, progress)
+    counts = pictures.labels.bincount(minlength=len(names))
+    if len(names) < 2 or counts.min() < LEAST:  # noqa: PLR2004
+        raise InputError(
+            f"{str(path)!r} should hold two classes or more, with {LEAST} pictures of each that can be read, to try "
+            f"weights on."
+        )
+    return pictures
 
 
 def _scored(weights: Weights, stated: dict[str, Any], pictures: Pictures, *, own: bool) -> Tried:

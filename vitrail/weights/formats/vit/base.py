@@ -48,7 +48,9 @@ class ViTFormat(Shape, Format):
         config: Any = None
         user_hints = hints_by_user(request)
         if user_hints.order not in (None, *self.orders):
-            raise InputError(f"order={user_hints.order!r} cannot be: weights of {self.name} have order='pre'.")
+            raise InputError(
+                f"order={user_hints.order!r} cannot be: weights of {self.name} have {' or '.join(self.orders)}."
+            )
         if about is None:
             stated = hints_of(location if location.is_dir() else location.parent)
             request.check(path, stated)

@@ -52,8 +52,11 @@ class VitPytorch(ViTFormat):
     stems = ("patch-norm",)
 
     def recognises(self, tensors: Tensors) -> bool:
-        patch = any(re.match(r"(to_patch_embedding\.\d|patch_to_embedding)\.weight$", name) for name in tensors)
-        return patch and any(re.match(r"transformer\.layers\.0\.0\.(fn\.)*to_qkv\.weight$", name) for name in tensors)
+        if self.patch_weight in tensors and "transformer.layers.0.0.to_qkv.weight" in tensors:
+            return True
+        older = any(re.match(r"transformer\.layers\.0\.0\.(fn\.)+to_qkv\.weight$", name) for name in tensors)
+        patches = (self.patch_weight, "to_patch_embedding.1.weight", "patch_to_embedding.weight")
+        return older and any(name in tensors and len(tensors[name].shape) == 2 for name in patches)  # noqa: PLR2004
 
     def understand(self, tensors: Tensors, hints: Hints) -> Known:  # noqa: ARG002
         known = Known(dict(tensors), fields={"stem": "patch-norm"})
@@ -73,7 +76,10 @@ class VitPytorch(ViTFormat):
         return known
 
     def _older(self, known: Known) -> None:
-        """Give the tensors of an earlier release the names of today."""
+        """Give the tensors of an earlier release the names of today; what it may have done otherwise is said."""
+        known.notes.append("assumed: the class token answers, not the mean of all tokens (pool='mean')")
+        if "patch_to_embedding.weight" in known.tensors:
+            known.notes.append("assumed: attention is scaled by the width of a head, as vit-pytorch does since 0.6.7")
         for name in list(known.tensors):
             new = name
             for pattern, replacement in OLDER.items():
