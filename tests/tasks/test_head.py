@@ -4,12 +4,16 @@ import numpy as np
 import pytest
 import torch
 from drawing import numbers
+from PIL import Image
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
+import vitrail as vt
 from vitrail.families import configure
+from vitrail.tasks import parse_recipe
 from vitrail.tasks.pictures.head import SHRINKAGES, STRENGTHS, Reading, discriminants, fit_head, logistic, readings
+from vitrail.tasks.registry import prepare
 
 
 def blobs(classes, each=20, width=11, seed=1, spread=3.0):
@@ -80,3 +84,34 @@ def test_what_may_be_read():
     config = configure("vit", image=8, patch=4, width=8, depth=3, heads=2, classes=2)
     assert [(one.pool, one.last) for one in readings(config)] == [("class", 1), ("mean", 1), ("both", 1), ("both", 3)]
     assert readings(configure("vit", image=8, patch=4, width=8, depth=3, heads=2, classes=2, pool="mean")) == []
+
+
+@pytest.mark.parametrize("fine", [False, True])
+def test_the_size_that_foretells_best_is_taken(tmp_path, fine):
+    """Stripes of one pixel are seen at the larger size alone; large spots are seen at both."""
+    random = np.random.default_rng(0)
+    for number in range(40):
+        noise = random.integers(0, 60, (32, 32))
+        stripes = 120 * ((np.arange(32) // (1 if fine else 8)) % 2)
+        for name, shape in (("across", stripes[:, None]), ("down", stripes[None, :])):
+            (tmp_path / "all" / name).mkdir(parents=True, exist_ok=True)
+            image = Image.fromarray((noise + shape).astype(np.uint8))
+            image.save(tmp_path / "all" / name / f"{number}.png")
+    torch.manual_seed(0)
+    shape = {"image": 32, "patch": 4, "width": 24, "depth": 2, "heads": 2, "hidden": 48, "classes": 3}
+    vt.save(vt.build("vit", **shape), tmp_path / "weights.safetensors", "timm", normalise="half")
+    start = {"path": str(tmp_path / "weights.safetensors"), "freeze": True}
+    recipe = {"data": {"path": str(tmp_path / "all")}, "weights": start}
+    losses = {}
+    for side in (32, 24):
+        given = prepare(parse_recipe({**recipe, "model": {"image": side}})).gathered().with_head()
+        assert given.config.size == (side, side)
+        losses[side] = given.head.loss
+    task = prepare(parse_recipe(recipe)).gathered().with_head()
+    best = min(losses, key=losses.get)
+    assert task.config.size == (best, best)
+    assert task.head.loss == pytest.approx(losses[best], rel=1e-4)
+    assert task.recipe.model["image"] == best
+    assert task.model().config == task.config
+    if fine:
+        assert best == 32

@@ -42,6 +42,7 @@ LOOK, LARGE = 224, 384  # pixels that weights are looked at with, and up to whic
 AIM = 10.0  # minutes, where none are given
 TRAINED = 3.5  # times what looking at a picture takes, for an epoch with its part of the measurements
 LEAST, MOST = 5, 20  # epochs in which all layers learn (bench/README.md)
+CHEAP = 60.0  # seconds in which features are had that are worth having at a second size
 RATE = 3e-4  # at which they do
 
 

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, cast
 
 from torch import Tensor, nn
@@ -29,7 +30,7 @@ from vitrail.progress import Progress, silent
 from vitrail.recipe import Start
 from vitrail.tasks.pictures import measured, shown
 from vitrail.tasks.pictures.augment import augmenter
-from vitrail.tasks.pictures.choices import Facts, choose
+from vitrail.tasks.pictures.choices import CHEAP, Facts, choose, sides_for
 from vitrail.tasks.pictures.examples import TestPictures, TrainingPictures, class_weights, classify
 from vitrail.tasks.pictures.head import Fitted, Reading, features, fit_head, headed, readings, widest
 from vitrail.tasks.pictures.model import adapted, checked_recipe, config_of, keeps_head, pace_of, read_weights
@@ -184,20 +185,48 @@ class PictureTask(Task):
         return class_weights(self.parts.train.labels, len(self.names), self.recipe.data.balance)
 
     def with_head(self, progress: Progress = silent) -> "PictureTask":
-        """With the best linear head for what the weights give; also in what it reads, where that may be chosen."""
+        """With the best linear head for what the weights give; also in what it reads, and at which size the pictures
+        are seen, where that may be chosen.
+        """
         if self.weights is None or self.given is None or not self._head_is_linear():
             return self
-        choices = [one for one in readings(self.weights.config) if self._free(one)]
-        whole = self.weights.adapted(**widest(self.weights.config)) if choices else self.weights
-        seen = features(cast("ViT", whole.model().float()), self.parts.train, self.normalise, progress)
-        balance = self.recipe.data.balance
-        head = fit_head(seen, self.parts.train.labels, len(self.names), choices, balance)
-        weights = headed(self.weights, head)
-        recipe = self.recipe.model_copy(update={"model": {**self.recipe.model, **head.reads}})
+        began = perf_counter()
+        task, head = self, self._fit_head(progress)
+        smaller = self._smaller()
+        if smaller is not None and head.accuracy is not None and perf_counter() - began <= CHEAP:
+            other = self._seen_at(smaller, progress)
+            tried = other._fit_head(progress)  # noqa: SLF001
+            task, head = (other, tried) if tried.loss < head.loss else (task, head)
+        weights = headed(cast("Weights", task.weights), head)
+        recipe = task.recipe.model_copy(update={"model": {**task.recipe.model, **head.reads}})
         chosen = [Choice(f"model.{name}", value, _foretold(head)) for name, value in head.reads.items()]
         return replace(
-            self, recipe=recipe, weights=weights, config=weights.config, choices=[*self.choices, *chosen], head=head
+            task, recipe=recipe, weights=weights, config=weights.config, choices=[*task.choices, *chosen], head=head
         )
+
+    def _fit_head(self, progress: Progress) -> Fitted:
+        weights = cast("Weights", self.weights)
+        choices = [one for one in readings(weights.config) if self._free(one)]
+        whole = weights.adapted(**widest(weights.config)) if choices else weights
+        seen = features(cast("ViT", whole.model().float()), self.parts.train, self.normalise, progress)
+        return fit_head(seen, self.parts.train.labels, len(self.names), choices, self.recipe.data.balance)
+
+    def _smaller(self) -> int | None:
+        """The next smaller size, if the head alone is fitted and the size was chosen."""
+        chosen = any(choice.field == "model.image" for choice in self.choices)
+        if not self.recipe.weights.freeze or not chosen or self.files is None:
+            return None
+        sides = [side for side in sides_for(cast("Weights", self.given).config) if side < min(self.config.size)]
+        return sides[0] if sides else None
+
+    def _seen_at(self, side: int, progress: Progress) -> "PictureTask":
+        """The same, of pictures at another size."""
+        recipe = self.recipe.model_copy(update={"model": {**self.recipe.model, "image": side}})
+        why = f"in cross-validation better than {min(self.config.size)}"
+        choices = [
+            Choice(choice.field, side, why) if choice.field == "model.image" else choice for choice in self.choices
+        ]
+        return _adapted(replace(self, recipe=recipe, choices=choices)).gathered(progress)
 
     def _head_is_linear(self) -> bool:
         """Whether there is a head to fit: one linear map of a vit, which is not kept as it is."""
@@ -209,7 +238,7 @@ class PictureTask(Task):
     def head_found(self) -> str:
         if self.head is None:
             return ""
-        reads = "" if self.head.reading is None else f"reads {self.head.reading.name}, "
+        reads = "" if self.head.reading is None else f"reads {self.head.reading.name} at {self.config.size[0]} pixels, "
         plain = self.config.last == 1 and self.config.pool in ("class", "mean")
         other = "" if plain else "; for `convert` to timm and others, choose model.pool=class"
         return f"{reads}fitted by {self.head.how}: {_foretold(self.head)}{other}"
