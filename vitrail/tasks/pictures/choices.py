@@ -172,7 +172,9 @@ def _shown(config: Any, way: Way) -> tuple[Any, str]:
     own, made_for = min(config.size), f"the weights were made for {config.size[0]} x {config.size[1]} pixels"
     if way.side == own:
         return (own if config.size[0] == config.size[1] else config.size), made_for
-    return way.side, f"{made_for}; {LOOK} serve as well" + (f", and {way.look} allow this" if way.look else "")
+    return way.side, f"{made_for}; {LOOK} serve as well (bench/README.md)" + (
+        f", and {way.look} allow this" if way.look else ""
+    )
 
 
 def _fit(facts: Facts) -> tuple[str, str]:
