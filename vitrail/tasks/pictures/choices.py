@@ -172,7 +172,8 @@ def _shown(config: Any, way: Way) -> tuple[Any, str]:
     own, made_for = min(config.size), f"the weights were made for {config.size[0]} x {config.size[1]} pixels"
     if way.side == own:
         return (own if config.size[0] == config.size[1] else config.size), made_for
-    return way.side, f"{made_for}; {LOOK} serve as well (bench/README.md)" + (
+    allowed = f"; {way.look} allow {way.side}" if way.look and way.side < LOOK else ""
+    return way.side, f"{made_for}; {LOOK} serve as well (bench/README.md){allowed}"
         f", and {way.look} allow this" if way.look else ""
     )
 
