@@ -172,10 +172,10 @@ def _shown(config: Any, way: Way) -> tuple[Any, str]:
     own, made_for = min(config.size), f"the weights were made for {config.size[0]} x {config.size[1]} pixels"
     if way.side == own:
         return (own if config.size[0] == config.size[1] else config.size), made_for
-    allowed = f"; {way.look} allow {way.side}" if way.look and way.side < LOOK else ""
-    return way.side, f"{made_for}; {LOOK} serve as well (bench/README.md){allowed}"
-        f", and {way.look} allow this" if way.look else ""
-    )
+    best = sides_for(config)[0]
+    serve = f"; {best} serve as well (bench/README.md)" if best < own else ""
+    allowed = f"; {way.look} allow {way.side}" if way.look and way.side < best else ""
+    return way.side, f"{made_for}{serve}{allowed}"
 
 
 def _fit(facts: Facts) -> tuple[str, str]:
