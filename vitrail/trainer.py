@@ -227,7 +227,7 @@ class Training:
             return
         began = time.perf_counter()
         task = task.with_head(self.progress)
-        self._say(f"head      {task.head_found()}")
+        self._say_head(task)
         run.begin(task, here, self.typed)
         seconds = time.perf_counter() - began
         self._finished(task, run, finish_head(task, run, ALONE if here.size > 1 else here, seconds))
@@ -236,6 +236,7 @@ class Training:
         """Train all layers, from the beginning or from the last checkpoint."""
         if task.weights is not None and not (resume and here.same(run.checkpoints.complete() if here.first else None)):
             task = here.once(lambda: task.with_head(self.progress))
+            self._say_head(task)
         if here.first:
             run.begin(task, here, self.typed)
         given = task.recipe.train.minutes is not None
@@ -276,6 +277,10 @@ class Training:
             self._say(f"going on after step {job.step:,} of {job.total:,}")
         elif resume:
             self._say("there is no checkpoint yet: the run begins anew")
+
+    def _say_head(self, task: Task) -> None:
+        if task.head_found():
+            self._say(f"head      {task.head_found()}")
 
     def _say(self, text: str) -> None:
         if text and not self.quiet:

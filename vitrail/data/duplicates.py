@@ -9,7 +9,7 @@ from torch import Tensor
 from vitrail.data.pictures import Pictures
 
 SIDE = 32  # pixels of what is compared
-ALIKE = 0.995  # correlation from which pictures are almost the same: a copy in half the size, or as JPEG, has 0.998
+ALIKE = 0.995  # correlation from which pictures are almost the same (bench/README.md)
 FLAT = 3.0  # of 255, the spread below which there is nothing to compare
 MOST = 20_000  # pictures of a part beyond which it would take minutes
 PIXELS = 2**24  # that are looked at together

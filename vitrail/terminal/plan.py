@@ -41,6 +41,7 @@ def _training(task: "Task", world: "World") -> str:
     extras = [
         f"decay {o.decay:g}",
         f"{o.layer_decay:g} of the rate a layer down" * (o.layer_decay != 1),
+        f"the last {task.recipe.weights.layers} layers alone" * bool(task.recipe.weights.layers),
         f"smoothing {t.smoothing:g}" * bool(t.smoothing),
         f"average {t.ema:g}" * bool(t.ema),
         f"{t.accumulate} micro-batches a step" * (t.accumulate > 1),

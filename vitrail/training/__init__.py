@@ -1,10 +1,11 @@
 """Training."""
 
 from vitrail.training.estimates import Forecast, fitted, forecast, paced
-from vitrail.training.job import Interrupted, Job, Measured, Result, check_parts, finish_head
+from vitrail.training.job import Interrupted, Job, check_parts, finish_head
 from vitrail.training.loop import NotFinite, Step, fit
 from vitrail.training.optim import Muon, adamw, muon, warmup_cosine
 from vitrail.training.rates import Rates, try_rates
+from vitrail.training.result import Measured, Result
 
 __all__ = [
     "Forecast",

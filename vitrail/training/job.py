@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -22,6 +22,7 @@ from vitrail.training.estimates import LEARNED
 from vitrail.training.log import Log
 from vitrail.training.loop import NotFinite, Optimizer, Precision, Step, fit
 from vitrail.training.optim import adamw, hold, muon, warmup_cosine
+from vitrail.training.result import Best, Measured, Result
 
 Tensors = tuple[Tensor, ...] | list[Tensor]
 
@@ -36,49 +37,7 @@ class Directory(Protocol):
     def log(self, step: int, *, on: bool, board: bool) -> Log: ...
     def keep(self, step: int, model: Model, task: Task) -> None: ...
     def keep_last(self, model: Model | None, task: Task) -> None: ...
-    def finish(self, model: Model, task: Task, result: "Result") -> None: ...
-
-
-@dataclass(frozen=True)
-class Measured:
-    """What the model is worth after so many steps and epochs, on which part of the data."""
-
-    step: int
-    epoch: int
-    part: str
-    values: dict[str, float]
-
-    def line(self) -> dict[str, float | str]:
-        """What is logged of it."""
-        return {"step": self.step, "epoch": self.epoch, "part": self.part, **self.values}
-
-
-@dataclass(frozen=True, eq=False)
-class Result:
-    """What a run came to."""
-
-    measurement: Measurement
-    parameters: int
-    epochs: float
-    steps: int
-    seconds: float
-    waited: float  # fraction of the seconds that the model waited for data
-    run: str
-    kept: int = 0  # the steps after which the model that is kept stood: the last, or those of the best
-
-    def line(self) -> dict[str, Any]:
-        """All of it by name, what was measured first."""
-        rest = {name: value for name, value in vars(self).items() if name != "measurement"}
-        return {**self.measurement.summary, **rest}
-
-
-@dataclass(frozen=True, eq=False)
-class Best:
-    """The model that was worth most on validation, and when."""
-
-    step: int
-    value: float
-    state: dict[str, Tensor]
+    def finish(self, model: Model, task: Task, result: Result) -> None: ...
 
 
 class Interrupted(InputError):  # noqa: N818
