@@ -194,10 +194,26 @@ def test_a_norm_in_the_head_comes_after_the_mean(tmp_path):
     assert "normalised after the mean" in same(filled(Late()), tmp_path / "model.pt", heads=2)
 
 
+def test_the_mean_can_be_said_to_answer(tmp_path):
+    class OfPatches(OnEncoder):
+        def forward(self, x):
+            x = self.conv_proj_in(x).flatten(2).transpose(1, 2)
+            x = torch.cat([self.cls.expand(len(x), -1, -1), x], dim=1) + self.pos
+            return self.mlp_head(self.trunk(x)[:, 1:].mean(1))
+
+    assert "answers" not in same(filled(OfPatches(heads=1)), tmp_path / "model.pt", pool="mean")
+    assert "the class token answers; change it with pool" in same(filled(OnEncoder(heads=1)), tmp_path / "model.pt")
+    torch.save(filled(OldViT()).state_dict(), tmp_path / "model.pt")
+    with pytest.raises(InputError, match="pool='mean' cannot be: in weights of vit-pytorch it is 'class'"):
+        vt.load(tmp_path / "model.pt", pool="mean")
+
+
 def test_what_cannot_be_is_said(tmp_path):
     torch.save(OnEncoder(last_norm=False).state_dict(), tmp_path / "model.pt")
     with pytest.raises(InputError, match="order='pre' has a norm after the blocks, and none was found"):
         vt.load(tmp_path / "model.pt", order="pre")
+    with pytest.raises(InputError, match="pool 'max' is not known"):
+        vt.load(tmp_path / "model.pt", pool="max")
     with pytest.raises(InputError, match="have pre or post"):
         vt.load(tmp_path / "model.pt", order="sandwich")
 

@@ -40,8 +40,8 @@ def tried(
 ) -> tuple[Weights, list[Tried], str]:
     """Weights read in the way that scores best on labelled pictures, every way that was tried, and how it was judged.
 
-    What is not given is tried: first the order of norms with the activation, then the heads, then the normalisation,
-    of which a fitted head knows nothing.
+    What is not given is tried: first the order of norms with the activation, then the heads, then what answers and the
+    normalisation, of which a fitted head knows nothing.
     """
     weights = read(source, **options)
     if weights.family != "vit":
@@ -93,6 +93,8 @@ def _steps(options: dict[str, Any], weights: Weights, *, own: bool) -> Iterator[
     counts = [queries // width for width in WIDTHS if queries % width == 0]
     if not options.get("heads") and len(counts) > 1:
         yield [{"heads": count} for count in counts]
+    if own and not options.get("pool") and config.pool == "class" and weights.format == "names of its own":
+        yield [{"pool": name} for name in ("class", "mean")]
     if own and not options.get("normalise") and config.channels == 3:  # noqa: PLR2004
         yield [{"normalise": name} for name in NORMALISATIONS]
     if len(both) > 1:

@@ -120,7 +120,9 @@ class ByStructure(Timm):
         order = hints.order or ("pre" if normed else "post")
         if order == "pre" and not normed:
             raise InputError("order='pre' has a norm after the blocks, and none was found; choose order='post'.")
-        pool = "class" if "cls_token" in known.tensors else "mean"
+        pool = hints.pool or ("class" if "cls_token" in known.tensors else "mean")
+        if pool not in ("class", "mean"):
+            raise unknown("pool", pool, ("class", "mean"))
         in_head = bool(names.norm) and names.norm.rpartition(".")[0] == names.logits.rpartition(".")[0] != ""
         fields |= {
             "order": order,
@@ -134,7 +136,8 @@ class ByStructure(Timm):
             known.notes.append(f"assumed: order={order}, as {why}; change it with order")
         answers = "the class token answers" if pool == "class" else "the mean of the patches answers"
         late = ", which is normalised after the mean" if fields["norm_last"] and pool == "mean" else ""
-        known.notes.append(f"assumed: {answers}{late}")
+        if hints.pool is None:
+            known.notes.append(f"assumed: {answers}{late}; change it with pool")
         known.gated(f"{names.inner.format(0)}.weight", f"{names.outer.format(0)}.weight")
         if "activation" in fields:
             if hints.activation not in (None, "swiglu"):
