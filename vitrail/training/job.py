@@ -26,6 +26,8 @@ from vitrail.training.result import Best, Measured, Result
 
 Tensors = tuple[Tensor, ...] | list[Tensor]
 
+WARM = 10  # steps at least in which the rate rises, where there are twice as many (bench/README.md)
+
 
 class Directory(Protocol):
     """Where a training keeps what it needs to go on, and what it came to."""
@@ -142,7 +144,7 @@ class Job:
     def updates(self) -> Iterator[Step]:
         """The updates alone, with nothing logged, measured or saved between them."""
         optim = self.recipe.optim
-        schedule = warmup_cosine(self.total, round(optim.warmup * self.total))
+        schedule = warmup_cosine(self.total, max(round(optim.warmup * self.total), min(WARM, self.total // 2)))
         updates = fit(
             self.world.wrap(self.model),
             self.task.objective,

@@ -43,7 +43,7 @@ AIM = 10.0  # minutes, where none are given
 TRAINED = 3.5  # times what looking at a picture takes, for an epoch with its part of the measurements
 LEAST, MOST = 5, 20  # epochs in which all layers learn (bench/README.md)
 CHEAP = 60.0  # seconds in which features are had that are worth having at a second size
-RATE = 3e-4  # at which they do
+RATE, STEPS = 3e-4, 40  # at which they do, in so many steps at least (bench/README.md)
 
 
 def choose(recipe: PictureRecipe, facts: Facts) -> tuple[PictureRecipe, list[Choice]]:
@@ -100,14 +100,15 @@ def _tuning(recipe: PictureRecipe, facts: Facts, weights: Weights) -> list[Choic
         return start
     enough = way.epochs
     epochs = recipe.train.epochs if "epochs" in recipe.train.model_fields_set else enough
+    batch = recipe.train.batch if "batch" in recipe.train.model_fields_set else 32 if m < SMALL else 64
     muon = recipe.optim.name == "muon" and "name" in recipe.optim.model_fields_set
     return [
         *start,
         Choice("optim.name", "adamw", "as weights from elsewhere were trained"),
-        Choice("optim.lr", RATE if config.width >= WIDE else 1e-3, f"width {config.width}"),
+        Choice("optim.lr", *_rate(config, epochs * -(-m // batch))),
         *([] if muon else [Choice("optim.layer_decay", 0.75, "the first layers need to change least")]),
         Choice("train.epochs", enough, f"{few}: {way.length}"),
-        Choice("train.batch", 32 if m < SMALL else 64, few),
+        Choice("train.batch", batch, few),
         _evaluate(epochs, facts),
         Choice("train.smoothing", 0.1, "few pictures make a model overconfident"),
         Choice("train.ema", 0.99 if m < SMALL else 0.999, few),
@@ -153,6 +154,14 @@ def _way(recipe: PictureRecipe, facts: Facts, weights: Weights) -> Way:
     side, epochs = (side, epochs) if side else tuned[-1]
     epochs = max(1, min(MOST, enough, epochs))
     return Way(False, side, epochs, "all layers learn", within, f"what {within} allow, within 1 to {min(MOST, enough)}")
+
+
+def _rate(config: Any, steps: int) -> tuple[float, str]:
+    """Lower, where there are few steps to mend what the first ones spoil."""
+    if config.width < WIDE:
+        return 1e-3, f"width {config.width}"
+    few = steps < STEPS
+    return round(RATE * min(1.0, steps / STEPS), 6), f"width {config.width}{f', {steps} steps' * few}"
 
 
 def sides_for(config: Any) -> list[int]:
