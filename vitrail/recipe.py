@@ -35,7 +35,7 @@ class Optim(Config):
     layer_decay: PositiveFloat = 1.0  # of the learning rate, from each layer to the one before it
     beta1: Rate = 0.9
     beta2: Rate = 0.999
-    warmup: Rate = 0.1  # fraction of the steps
+    warmup: Rate = 0.1  # fraction of the steps; ten at least, of twenty or more, unless it is 0
     clip: PositiveFloat = 1.0  # largest norm of the gradient
 
     @model_validator(mode="after")

@@ -106,3 +106,14 @@ def test_rates_by_layer_are_adamw_s():
     assert choose(PictureRecipe(optim={"name": "muon"}), facts)[0].optim.layer_decay == 1
     with pytest.raises(InputError, match=r"optim\.layer_decay=0\.8 is of AdamW alone; add optim\.name=adamw"):
         read_recipe("fashion", ["optim.layer_decay=0.8"])
+
+
+def test_few_steps_have_a_lower_rate():
+    """All layers of large weights, in so few steps that nothing would mend what the first ones spoil."""
+    config = configure("vit", image=32, patch=8, width=192, depth=2, heads=3, classes=10)
+    weights = Weights("some", "hf", "vit", config, {})
+    facts = Facts(168, 10, (32, 32), grey=False, weights=weights, pace=1e12)
+    for epochs, rate in ((1, 4.5e-5), (5, 2.25e-4), (7, 3e-4), (20, 3e-4)):
+        filled, _ = choose(PictureRecipe(train={"epochs": epochs}, weights={"freeze": False}), facts)
+        assert filled.optim.lr == pytest.approx(rate)
+    assert choose(PictureRecipe(optim={"lr": 0.1}, weights={"freeze": False}), facts)[0].optim.lr == 0.1

@@ -208,3 +208,13 @@ def test_what_a_model_is_not_for_is_said(run, tmp_path):
         vt.run(run / "run").predict("x.png")
     with pytest.raises(TypeError, match="abstract"):
         type("Nothing", (Model,), {})()
+
+
+@pytest.mark.parametrize(("warmup", "epochs", "rises"), [(0.1, 8, 10), (0.5, 8, 20), (0.1, 2, 5), (0.0, 8, 1)])
+def test_the_rate_rises_for_ten_steps_where_there_are_twenty(tmp_path, warmup, epochs, rises):
+    """Unless it is not to rise at all."""
+    recipe = parse_recipe({"task": "sort", "train": {"epochs": epochs, "batch": 120}, "optim": {"warmup": warmup}})
+    job = Job(prepare(recipe), Run(tmp_path), ALONE)
+    rates = [step.lr for step in job.updates()]
+    assert job.total == len(rates) == 5 * epochs
+    assert rates.index(max(rates)) == rises - 1

@@ -64,7 +64,7 @@ def speed(model: Model, *, training: bool = False, most: int = 64) -> float:
             if training:
                 answers.float().sum().backward()
         times.append(perf_counter() - began)
-        if sum(times) > 1:  # a large model, that has shown enough
+        if len(times) > 1 and sum(times) > 1:  # a large model, that has shown enough: the first pass is the slowest
             break
     model.train(was)
     model.zero_grad()

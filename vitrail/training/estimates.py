@@ -18,7 +18,7 @@ AVERAGED = 4  # and for its running average
 OVER = 1.3  # what a step was seen to take, over what is counted (bench/README.md)
 PLANNED = 0.8  # of the memory that is free; the rest is left
 FIXED = 2**28  # bytes of everything else, as seen
-ENOUGH = 0.9  # of the time that is given; the rest is for what takes longer than was thought
+HOPED = 1.2  # times what the time seems enough for is planned: the rate falls by the clock, and ends with it
 FEWEST = 4  # examples at a time, below which a computer does less than it can
 LONGER = 2  # times the epochs that are enough are the most that time is used for
 
@@ -82,7 +82,7 @@ def paced(task: AnyTask, expected: "Forecast", seconds: float) -> AnyTask:
         return task
     steps = ceil(task.counts[0] / train.batch)
     epoch = steps * expected.step + expected.measurement / train.evaluate
-    epochs = max(1, min(LONGER * train.epochs, int(ENOUGH * seconds / epoch)))
+    epochs = max(1, min(LONGER * train.epochs, int(HOPED * seconds / epoch)))
     if epochs == train.epochs:
         return task
     why = f"{train.minutes:g} minutes, with about {epoch:,.0f} s for an epoch"

@@ -144,7 +144,8 @@ class Job:
     def updates(self) -> Iterator[Step]:
         """The updates alone, with nothing logged, measured or saved between them."""
         optim = self.recipe.optim
-        schedule = warmup_cosine(self.total, max(round(optim.warmup * self.total), min(WARM, self.total // 2)))
+        least = min(WARM, self.total // 2) if optim.warmup else 0
+        schedule = warmup_cosine(self.total, max(round(optim.warmup * self.total), least))
         updates = fit(
             self.world.wrap(self.model),
             self.task.objective,

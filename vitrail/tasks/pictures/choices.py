@@ -42,6 +42,7 @@ LOOK, LARGE = 224, 384  # pixels that weights are looked at with, and up to whic
 AIM = 10.0  # minutes, where none are given
 TRAINED = 3.5  # times what looking at a picture takes, for an epoch with its part of the measurements
 LEAST, MOST = 5, 20  # epochs in which all layers learn (bench/README.md)
+LOOKING = 0.6  # of the time that a head takes goes into looking, at least; the rest into reading, and what is fitted
 CHEAP = 60.0  # seconds in which features are had that are worth having at a second size
 RATE, STEPS = 3e-4, 40  # at which they do, in so many steps at least (bench/README.md)
 
@@ -145,7 +146,7 @@ def _way(recipe: PictureRecipe, facts: Facts, weights: Weights) -> Way:
     if facts.pace is None:  # small weights of one's own
         return Way(bool(asked), sides[0], enough, "all layers learn", "", "about 60,000 in all, within 5 to 150")
     looks = {side: facts.seconds(config, side, facts.pace) for side in sides}
-    head = next((side for side, look in looks.items() if look <= seconds), sides[-1])
+    head = next((side for side, look in looks.items() if look <= LOOKING * seconds), sides[-1])
     tuned = [(side, int(seconds / (TRAINED * look))) for side, look in looks.items()]
     side, epochs = next(((side, many) for side, many in tuned if many >= LEAST), (0, 0))
     if asked or (asked is None and (each <= FEW or not side)):
