@@ -58,8 +58,9 @@ def _training(task: "Task", world: "World") -> str:
 
 def _time(task: "Task", expected: "Forecast") -> str:
     minutes = task.recipe.train.minutes
-    least = "" if minutes is None else f", and no more than {minutes:g} min"
-    return f"about {span(expected.seconds)}{least}"
+    if minutes is None:
+        return f"about {span(expected.seconds)}"
+    return f"about {span(min(expected.seconds, 60 * minutes))}, and no more than {minutes:g} min"
 
 
 def _memory(expected: "Forecast") -> list[tuple[str, str]]:
