@@ -41,7 +41,7 @@ from vitrail.training import (
 )
 from vitrail.training.rates import STEPS
 
-REPORT = 5.0  # seconds kept for writing what came of it
+REPORT = 10.0  # seconds kept for writing what came of it
 SHORT = {"epochs": "train", "batch": "train", "seed": "train", "minutes": "train", "image": "model"}  # and its section
 
 
