@@ -132,6 +132,7 @@ def test_an_unfinished_run_can_be_used(pictures, tmp_path):
 def test_the_best_on_validation_is_kept_beside_the_last(parts, tmp_path):
     """With a rate that spoils what was learned, the best came before the last."""
     settings = {**SHAPE, "optim.name": "adamw", "optim.lr": 0.3, "train.ema": 0, "train.checkpoint": 0}
+    settings["optim.warmup"] = 0.0
     run = vt.train(parts, out=tmp_path / "run", epochs=12, settings=settings, quiet=True)
     points = [(line["step"], line["accuracy"]) for line in run.metrics() if "epoch" in line]
     best = max(accuracy for _, accuracy in points)

@@ -108,7 +108,7 @@ def test_time_given_chooses_the_epochs():
     steps = -(-task.counts[0] // task.recipe.train.batch)
     chosen = paced(task, expected, 100.0)
     took = chosen.recipe.train.epochs * (steps * 0.5 + 1.0)
-    assert 80 < took <= 120  # more than there is time for, as the rate falls by the clock
+    assert 80 < took <= 130  # more than there is time for, as the rate falls by the clock
     assert expected.of(chosen).seconds == pytest.approx(took, rel=0.2)
     assert "2 minutes" in next(choice.why for choice in chosen.choices if choice.field == "train.epochs")
     asked = task_of(minutes=2.0, epochs=3)

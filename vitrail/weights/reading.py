@@ -27,8 +27,9 @@ def load(path: Pathlike, *, strict: bool = True, head: str = "keep", **fields: A
     Fields that differ from what the weights were made for are had by changing them: ``image``, ``channels``, ``patch``,
     ``classes`` (a fresh head of zeros), ``prelogits`` (True: kept with a fresh head). What no tensor says can be given:
     ``heads`` (64 numbers each unless known otherwise), ``eps``, ``activation``, ``position`` (where none is stored),
-    ``order`` (pre or post) and ``pool`` (class or mean), where names say nothing. ``names`` is a table of names (a TOML file) for a file whose own
-    were never seen, and guessed wrong. ``strict=False`` leaves out tensors with no place in the model, and says which.
+    ``order`` (pre or post) and ``pool`` (class or mean), where names say nothing. ``names`` is a table of names (a TOML
+    file) for a file whose own were never seen, and guessed wrong. ``strict=False`` leaves out tensors with no place in
+    the model, and says which.
     """
     stated = {name: fields.pop(name) for name in list(fields) if name in (*STATED, "normalise", "names")}
     weights = read(path, strict=strict, image=fields.get("image"), channels=fields.get("channels"), **stated)
