@@ -11,6 +11,7 @@ from processes import vitrail
 from safetensors.torch import load_file
 
 import vitrail as vt
+from vitrail.tasks.pictures.model import read_weights
 from vitrail.training.checkpoint import unpack
 
 SHAPE = {"model.image": 12, "model.patch": 4, "model.width": 16, "model.depth": 3, "model.heads": 2}
@@ -204,3 +205,15 @@ def test_a_wish_that_has_more_to_learn_than_a_head_is_kept(tmp_path, given):
         vt.train(tmp_path / "all", out=tmp_path / "no", settings=given, freeze=True, **how)
     with pytest.raises(vt.InputError, match=r"weights\.layers is of weights that are given"):
         vt.train(tmp_path / "all", out=tmp_path / "no", settings={"weights.layers": 1}, quiet=True)
+
+
+def test_another_pooling_of_weights_is_another_head(pictures, weights, tmp_path):
+    """A change that the weights are adapted to, and nothing that is said of their file; and the run goes on with it."""
+    settings = {"model.pool": "mean", "train.checkpoint": 0}
+    run = vt.train(
+        pictures, out=tmp_path / "run", weights=weights, freeze=False, epochs=1, settings=settings, quiet=True
+    )
+    assert (run.weights().config.pool, run.recipe.model["pool"]) == ("mean", "mean")
+    assert read_weights(run.recipe).config.pool == "class", "as the file has it"
+    more = vt.train(out=tmp_path / "run", epochs=2, resume=True, quiet=True)
+    assert more.result["epochs"] == 2

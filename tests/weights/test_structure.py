@@ -201,19 +201,19 @@ def test_the_mean_can_be_said_to_answer(tmp_path):
             x = torch.cat([self.cls.expand(len(x), -1, -1), x], dim=1) + self.pos
             return self.mlp_head(self.trunk(x)[:, 1:].mean(1))
 
-    assert "answers" not in same(filled(OfPatches(heads=1)), tmp_path / "model.pt", pool="mean")
-    assert "the class token answers; change it with pool" in same(filled(OnEncoder(heads=1)), tmp_path / "model.pt")
+    assert "answers" not in same(filled(OfPatches(heads=1)), tmp_path / "model.pt", answers="mean")
+    assert "the class token answers; change it with answers" in same(filled(OnEncoder(heads=1)), tmp_path / "model.pt")
     torch.save(filled(OldViT()).state_dict(), tmp_path / "model.pt")
-    with pytest.raises(InputError, match="pool='mean' cannot be: in weights of vit-pytorch it is 'class'"):
-        vt.load(tmp_path / "model.pt", pool="mean")
+    with pytest.raises(InputError, match="answers='mean' cannot be: in weights of vit-pytorch it is 'class'"):
+        vt.load(tmp_path / "model.pt", answers="mean")
 
 
 def test_what_cannot_be_is_said(tmp_path):
     torch.save(OnEncoder(last_norm=False).state_dict(), tmp_path / "model.pt")
     with pytest.raises(InputError, match="order='pre' has a norm after the blocks, and none was found"):
         vt.load(tmp_path / "model.pt", order="pre")
-    with pytest.raises(InputError, match="pool 'max' is not known"):
-        vt.load(tmp_path / "model.pt", pool="max")
+    with pytest.raises(InputError, match="answers 'max' is not known"):
+        vt.load(tmp_path / "model.pt", answers="max")
     with pytest.raises(InputError, match="have pre or post"):
         vt.load(tmp_path / "model.pt", order="sandwich")
 

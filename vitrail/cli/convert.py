@@ -39,7 +39,7 @@ def convert(
     order: Annotated[
         str | None, typer.Option(help="Norms before or after, if names say nothing: pre, post.", metavar="NAME")
     ] = None,
-    pool: Annotated[
+    answers: Annotated[
         str | None, typer.Option(help="What answers, if names say nothing: class, mean.", metavar="NAME")
     ] = None,
     names: Annotated[
@@ -66,7 +66,7 @@ def convert(
     if not target.is_dir() or any(target.iterdir()):
         check_free(target, force=force, option="name")
     check_free(target.with_name(f"{target.name}.json"), force=force, option="name")
-    stated = {"normalise": normalise, "heads": heads, "activation": activation, "order": order, "pool": pool}
+    stated = {"normalise": normalise, "heads": heads, "activation": activation, "order": order, "answers": answers}
     how: dict[str, Any] = {"strict": strict, "image": size, "channels": channels, "names": names, **stated}
     if data is None:
         with working(f"Reading {source} ..."):

@@ -17,7 +17,7 @@ from vitrail.weights.weights import Weights, checked_config, owned, stated_fit, 
 
 WHOLE = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 KINDS = (".safetensors", ".npz", ".bin", ".pt", ".pth")
-STATED = ("heads", "eps", "activation", "position", "order", "pool")  # fields that no tensor says, and a user may
+STATED = ("heads", "eps", "activation", "position", "order")  # fields that no tensor says, and a user may
 
 
 def load(path: Pathlike, *, strict: bool = True, head: str = "keep", **fields: Any) -> Model:
@@ -27,11 +27,11 @@ def load(path: Pathlike, *, strict: bool = True, head: str = "keep", **fields: A
     Fields that differ from what the weights were made for are had by changing them: ``image``, ``channels``, ``patch``,
     ``classes`` (a fresh head of zeros), ``prelogits`` (True: kept with a fresh head). What no tensor says can be given:
     ``heads`` (64 numbers each unless known otherwise), ``eps``, ``activation``, ``position`` (where none is stored),
-    ``order`` (pre or post) and ``pool`` (class or mean), where names say nothing. ``names`` is a table of names (a TOML
-    file) for a file whose own were never seen, and guessed wrong. ``strict=False`` leaves out tensors with no place in
-    the model, and says which.
+    ``order`` (pre or post) and what ``answers`` (class or mean), where names say nothing; another ``pool`` would be
+    another head. ``names`` is a table of names (a TOML file) for a file whose own were never seen, and guessed wrong.
+    ``strict=False`` leaves out tensors with no place in the model, and says which.
     """
-    stated = {name: fields.pop(name) for name in list(fields) if name in (*STATED, "normalise", "names")}
+    stated = {name: fields.pop(name) for name in list(fields) if name in (*STATED, "answers", "normalise", "names")}
     weights = read(path, strict=strict, image=fields.get("image"), channels=fields.get("channels"), **stated)
     weights = weights.adapted(head=head, **fields)
     for note in weights.notes:
@@ -92,10 +92,10 @@ def own_config(path: Path) -> dict[str, Any] | None:
 
 def _request(strict: bool, normalise: Any, stated: dict[str, Any], wanted: dict[str, Any]) -> Request:
     """What the user says, checked."""
-    wrong = sorted(stated.keys() - set(STATED))
+    wrong = sorted(stated.keys() - {*STATED, "answers"})
     if wrong:
-        raise unknown("field", wrong[0], [*STATED, "normalise"])
-    stated = {name: value for name, value in stated.items() if value is not None}
+        raise unknown("field", wrong[0], [*STATED, "answers", "normalise"])
+    stated = {"pool" if name == "answers" else name: value for name, value in stated.items() if value is not None}
     heads = stated.get("heads")
     if heads is not None and not (type(heads) is int and heads > 0):
         raise InputError(f"heads={heads!r} does not fit; it should be a number of heads, such as 12.")

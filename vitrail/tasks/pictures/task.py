@@ -222,7 +222,7 @@ class PictureTask(Task):
     def _cheap(self) -> float:
         """Seconds in which one look is so cheap that there may be another: a fifth of the time, where it is given."""
         minutes = self.recipe.train.minutes
-        return CHEAP if minutes is None else min(CHEAP, 12 * minutes)
+        return CHEAP if minutes is None else min(CHEAP, 60 * minutes / 5)
 
     def _seen_at(self, side: int, progress: Progress) -> "PictureTask":
         """The same, of pictures at another size."""

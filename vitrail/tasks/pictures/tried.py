@@ -93,8 +93,8 @@ def _steps(options: dict[str, Any], weights: Weights, *, own: bool) -> Iterator[
     counts = [queries // width for width in WIDTHS if queries % width == 0]
     if not options.get("heads") and len(counts) > 1:
         yield [{"heads": count} for count in counts]
-    if own and not options.get("pool") and config.pool == "class" and weights.format == "names of its own":
-        yield [{"pool": name} for name in ("class", "mean")]
+    if own and not options.get("answers") and config.pool == "class" and weights.format == "names of its own":
+        yield [{"answers": name} for name in ("class", "mean")]
     if own and not options.get("normalise") and config.channels == 3:  # noqa: PLR2004
         yield [{"normalise": name} for name in NORMALISATIONS]
     if len(both) > 1:

@@ -64,7 +64,7 @@ class ViTFormat(Shape, Format):
         known = self.understand(tensors, hints)
         config = config or checked_config(path, self.family, self.fields(known, hints), tensors)
         if user_hints.pool not in (None, config.pool):
-            raise InputError(f"pool={user_hints.pool!r} cannot be: in weights of {self.name} it is {config.pool!r}.")
+            raise InputError(f"answers={user_hints.pool!r} cannot be: in weights of {self.name} it is {config.pool!r}.")
         state, over = self._moved(path, config, known, strict=request.strict)
         notes = [*known.notes, *([f"left out: {listed(over, len(over))}"] if over else [])]
         labels = hints.labels if hints.labels is not None and len(hints.labels) == config.classes else None

@@ -122,7 +122,7 @@ class ByStructure(Timm):
             raise InputError("order='pre' has a norm after the blocks, and none was found; choose order='post'.")
         pool = hints.pool or ("class" if "cls_token" in known.tensors else "mean")
         if pool not in ("class", "mean"):
-            raise unknown("pool", pool, ("class", "mean"))
+            raise unknown("answers", pool, ("class", "mean"))
         in_head = bool(names.norm) and names.norm.rpartition(".")[0] == names.logits.rpartition(".")[0] != ""
         fields |= {
             "order": order,
@@ -137,7 +137,7 @@ class ByStructure(Timm):
         answers = "the class token answers" if pool == "class" else "the mean of the patches answers"
         late = ", which is normalised after the mean" if fields["norm_last"] and pool == "mean" else ""
         if hints.pool is None:
-            known.notes.append(f"assumed: {answers}{late}; change it with pool")
+            known.notes.append(f"assumed: {answers}{late}; change it with answers")
         known.gated(f"{names.inner.format(0)}.weight", f"{names.outer.format(0)}.weight")
         if "activation" in fields:
             if hints.activation not in (None, "swiglu"):
