@@ -42,7 +42,7 @@ LOOK, LARGE = 224, 384  # pixels that weights are looked at with, and up to whic
 AIM = 10.0  # minutes, where none are given
 TRAINED = 3.5  # times what looking at a picture takes, for an epoch with its part of the measurements
 LEAST, MOST = 5, 20  # epochs in which all layers learn (bench/README.md)
-LOOKING = 0.6  # of the time, at most, for looking at pictures of which a head is fitted; the rest to read them and fit it
+LOOKING = 0.6  # of the time, at most, for looking at pictures for a head; the rest is to read them and to fit it
 CHEAP = 60.0  # seconds in which features are had that are worth having at a second size
 RATE, STEPS = 3e-4, 40  # at which they do, in so many steps at least (bench/README.md)
 
