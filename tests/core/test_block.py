@@ -57,6 +57,7 @@ def test_feed_forward_is_the_formula(name):
         "relu": lambda t: t.clamp(min=0),
         "gelu": lambda t: t * 0.5 * (1 + torch.erf(t / 2**0.5)),
         "gelu-tanh": lambda t: 0.5 * t * (1 + torch.tanh((2 / torch.pi) ** 0.5 * (t + 0.044715 * t**3))),
+        "silu": lambda t: t * torch.sigmoid(t),
         "swiglu": lambda t: t[..., :7] * torch.sigmoid(t[..., :7]) * t[..., 7:],
     }[name]
     expected = act(x @ f.inner.weight.T + f.inner.bias) @ f.out.weight.T + f.out.bias

@@ -10,6 +10,7 @@ from vitrail.core.masks import CAUSAL, NONE, Mask
 from vitrail.core.norms import BatchNorm, LayerNorm, norms
 from vitrail.core.positions import Position, positions
 from vitrail.core.resnet import ResNetStem
+from vitrail.core.tokens import TokenEmbedding, unembedding
 
 __all__ = [
     "CAUSAL",
@@ -42,9 +43,11 @@ __all__ = [
     "Stack",
     "Stem",
     "Sublayer",
+    "TokenEmbedding",
     "activations",
     "kernels",
     "norms",
     "positions",
     "stems",
+    "unembedding",
 ]

@@ -1,7 +1,6 @@
 """Attention: with no parameters, and with many heads."""
 
-from collections.abc import Callable
-from typing import TypeAlias
+from collections.abc import Callable, Iterator
 
 import torch
 from einops import einsum, rearrange
@@ -11,9 +10,6 @@ from vitrail.core.kernels import Kernel, Softmax
 from vitrail.core.linear import linear
 from vitrail.core.masks import NONE, Mask
 from vitrail.errors import InputError
-
-Site: TypeAlias = tuple[str | int, ...]
-Held: TypeAlias = dict[Site, tuple[Tensor, Tensor]]
 
 
 class Attention(nn.Module):
@@ -57,25 +53,30 @@ class Attention(nn.Module):
         context: Tensor | None = None,
         cache: "Cache | None" = None,
     ) -> Tensor:
-        """(b i w), and a context (b j w) to look at in its stead -> (b i w)."""
-        q = rearrange(self.query(x), "b i (h d) -> b h i d", h=self.heads)
+        """(b i w), and a context (b j w) to look at in its stead -> (b i w).
+
+        Several rows that follow one another may share a context, as the beams of a search do: (b m i w) -> (b m i w),
+        with b m rows for a context of b.
+        """
         if cache is None:
             k, v = self.keys_values(x if context is None else context)
         elif context is None:
-            k, v = cache.extend(*self.keys_values(x))
+            k, v = self._apart(cache.extend(self.key_value(x)))
         else:
             k, v = cache.keep(lambda: self.keys_values(context))
-        z = self.kernel(q, k, v, mask)  # b h i d
-        return self.out(rearrange(z, "b h i d -> b i (h d)"))
+        q = self.query(x)
+        if len(q) == len(k):
+            return self.out(join_heads(self.kernel(split_heads(q, self.heads), k, v, mask)))
+        z = self.kernel(split_heads(q.reshape(len(k), -1, self.widths[0]), self.heads), k, v, mask)  # b h (m i) d
+        return self.out(join_heads(z).view(*x.shape[:2], self.widths[1]))
 
     def keys_values(self, y: Tensor) -> tuple[Tensor, Tensor]:
         """(b j w) -> k (b h j d), v (b h j r)."""
-        both, h = self.key_value(y), self.heads
-        if self.widths[0] == self.widths[1]:  # the usual case, in one call: at batch 1 each one counts
-            k, v = rearrange(both, "b j (two h d) -> two b h j d", two=2, h=h)
-            return k, v
+        return self._apart(self.key_value(y))
+
+    def _apart(self, both: Tensor) -> tuple[Tensor, Tensor]:
         k, v = both.split(self.widths, dim=-1)
-        return rearrange(k, "b j (h d) -> b h j d", h=h), rearrange(v, "b j (h r) -> b h j r", h=h)
+        return split_heads(k, self.heads), split_heads(v, self.heads)
 
     def contributions(self, z: Tensor, heads: slice | list[int] = slice(None)) -> Tensor:
         """z_h W_O,h, (b h i w): what each head writes; over all heads they sum to the output less its bias."""
@@ -86,6 +87,16 @@ class Attention(nn.Module):
         """W_V,h W_O,h, (h w w): each head's value map on the residual stream, of rank r at most."""
         down = rearrange(self.key_value.weight[self.widths[0] :], "(h r) w -> h w r", h=self.heads)
         return down @ rearrange(self.out.weight, "w (h r) -> h r w", h=self.heads)
+
+
+def split_heads(x: Tensor, heads: int) -> Tensor:
+    """(b i (h d)) -> (b h i d). With PyTorch's own words: einops takes twice the time, and at batch 1 that counts."""
+    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
+def join_heads(x: Tensor) -> Tensor:
+    """(b h i d) -> (b i (h d))."""
+    return x.transpose(1, 2).flatten(2)
 
 
 class BareAttention(nn.Module):
@@ -108,45 +119,57 @@ class Cache:
     stands, not which module it is. Layers that share their weights have keys and values of their own.
     """
 
-    def __init__(self, site: Site = (), grown: Held | None = None, kept: Held | None = None) -> None:
-        self._site = site
-        self._grown: Held = {} if grown is None else grown  # by each step
-        self._kept: Held = {} if kept is None else kept  # of a context that does not change
+    def __init__(self) -> None:
+        self.grown: Tensor | None = None  # by each step, (b j (k v))
+        self.kept: tuple[Tensor, Tensor] | None = None  # of a context that does not change
+        self.parts: dict[str | int, Cache] = {}
 
     def at(self, name: str | int) -> "Cache":
-        """The same cache, as the part of this name sees it."""
-        return Cache((*self._site, name), self._grown, self._kept)
+        """The cache of the part of this name."""
+        if name not in self.parts:
+            self.parts[name] = Cache()
+        return self.parts[name]
+
+    def __iter__(self) -> Iterator["Cache"]:
+        """It, and all parts of it."""
+        yield self
+        for part in self.parts.values():
+            yield from part
 
     @property
     def length(self) -> int:
         """How many tokens were seen."""
-        return next((k.shape[-2] for k, _ in self._grown.values()), 0)
+        return next((one.grown.shape[1] for one in self if one.grown is not None), 0)
 
-    def extend(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """All keys and values of this site up to these, which come last (self-attention)."""
-        if self._site in self._grown:
-            past_k, past_v = self._grown[self._site]
-            k, v = torch.cat([past_k, k], dim=-2), torch.cat([past_v, v], dim=-2)
-        self._grown[self._site] = (k, v)
-        return k, v
+    def extend(self, both: Tensor) -> Tensor:
+        """All keys and values of this site up to these, (b j (k v)), which come last (self-attention)."""
+        self.grown = both if self.grown is None else torch.cat([self.grown, both], dim=1)
+        return self.grown
 
     def keep(self, make: Callable[[], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
         """Keys and values of this site, made once and kept (cross-attention to a context that does not change)."""
-        if self._site not in self._kept:
-            self._kept[self._site] = make()
-        return self._kept[self._site]
+        if self.kept is None:
+            self.kept = make()
+        return self.kept
 
-    def select(self, rows: Tensor) -> None:
-        """Go on with these rows of the batch, at all sites: beams in another order, or without what has ended."""
-        for held in (self._grown, self._kept):
-            held.update({site: (k[rows], v[rows]) for site, (k, v) in held.items()})
+    def select(self, rows: Tensor, contexts: Tensor | None = None) -> None:
+        """Go on with these rows of the batch, at all sites: beams in another order, or without what has ended; and with
+        these of their contexts, or with all of them.
+        """
+        for one in self:
+            if one.grown is not None:
+                one.grown = one.grown[rows]
+            if contexts is not None and one.kept is not None:
+                one.kept = (one.kept[0][contexts], one.kept[1][contexts])
 
     def rewind(self, steps: int) -> None:
         """Forget the last tokens, at all sites: as if those steps had not been taken."""
         if not 0 <= steps <= self.length:
             raise InputError(f"steps={steps} cannot be taken back; {self.length} were taken.")
         end = self.length - steps
-        self._grown.update({site: (k[..., :end, :], v[..., :end, :]) for site, (k, v) in self._grown.items()})
+        for one in self:
+            if one.grown is not None:
+                one.grown = one.grown[:, :end]
 
 
 def check_heads(width: int, heads: int) -> None:

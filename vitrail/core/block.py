@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from vitrail.core.attention import Attention, Cache
+from vitrail.core.dropout import Dropout
 from vitrail.core.linear import linear
 from vitrail.core.masks import NONE, Mask
 from vitrail.registry import Registry
@@ -19,6 +20,7 @@ activations: Registry[Callable[[], nn.Module]] = Registry("activation")
 activations.add("gelu")(nn.GELU)
 activations.add("gelu-tanh")(lambda: nn.GELU(approximate="tanh"))
 activations.add("relu")(nn.ReLU)
+activations.add("silu")(nn.SiLU)
 
 # Whether all rows are computed also where only some are asked for: whoever changes what attention does sets it.
 every_row: ContextVar[bool] = ContextVar("every_row", default=False)
@@ -38,9 +40,11 @@ class Stack(nn.ModuleList):
 
     def forward(self, x: Tensor, *args: Any, cache: Cache | None = None, **kwargs: Any) -> Tensor:
         """(b n w) -> (b n w)."""
-        for number, block in enumerate(self):
-            if cache is not None:
-                kwargs["cache"] = cache.at(number)
+        if cache is not None:
+            for number, block in enumerate(self):
+                x = block(x, *args, cache=cache.at(number), **kwargs)
+            return x
+        for block in self:
             if self._kept():
                 x = self._through(block, x, *args, **kwargs)
         return x
@@ -151,24 +155,26 @@ class Sublayer(nn.Module):
         self.norm = norm
         self.order = order
         self.scale = None if layer_scale is None else nn.Parameter(torch.full((width,), layer_scale))
-        self.drops = nn.ModuleList(drop(p) for drop, p in ((nn.Dropout, dropout), (DropPath, drop_path)) if p)
+        self.drops = nn.ModuleList(drop(p) for drop, p in ((Dropout, dropout), (DropPath, drop_path)) if p)
 
     def forward(self, x: Tensor, *args: Any, rows: slice | None = None, **kwargs: Any) -> Tensor:
         """(b n w) -> (b n w); or some rows of it, where f is attention: they look at all tokens, as at a context."""
-        y = self.norm(x) if self.order == "pre" else x
+        pre = self.order == "pre"
+        y = self.norm(x) if pre else x
         if rows is not None:
             (mask,) = args
             x, y, args, kwargs["context"] = x[:, rows], y[:, rows], (mask.at(y.shape[1], y, rows=rows),), y
         x = x + self.write(y, *args, **kwargs)
-        return x if self.order == "pre" else self.norm(x)
+        return x if pre else self.norm(x)
 
     def write(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         """What is added to the residual stream."""
         y = self.f(x, *args, **kwargs)
         if self.scale is not None:
             y = y * self.scale
-        for drop in self.drops:
-            y = drop(y)
+        if self.training:  # drops are not called for nothing: at batch 1 each call counts
+            for drop in self.drops:
+                y = drop(y)
         return y
 
 
@@ -179,13 +185,13 @@ class FeedForward(nn.Module):
         super().__init__()
         self.activation = activations[activation]()
         self.inner = linear(width, getattr(self.activation, "takes", 1) * hidden)
-        self.dropout = nn.Dropout(dropout) if dropout else None
+        self.dropout = Dropout(dropout) if dropout else None
         self.out = linear(hidden, width)
 
     def forward(self, x: Tensor) -> Tensor:
         """(b n w) -> (b n w)."""
         y = self.activation(self.inner(x))
-        return self.out(y if self.dropout is None else self.dropout(y))
+        return self.out(y if self.dropout is None or not self.training else self.dropout(y))
 
 
 @activations.add("swiglu")

@@ -9,6 +9,7 @@ from einops import rearrange, repeat
 from torch import Tensor, nn
 from torch._subclasses import FakeTensor
 
+from vitrail.core.dropout import Dropout
 from vitrail.core.kernels import Softmax
 from vitrail.core.linear import linear
 from vitrail.core.masks import Mask, TokenLayout
@@ -163,7 +164,7 @@ class ImageEmbedding(nn.Module):
         self.group = Grouping(stem.width, tokens) if tokens else None
         self.registers = nn.Parameter(0.02 * torch.randn(registers, stem.width)) if registers else None
         self.prefix = position.prefix + registers
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, image: Tensor) -> Tensor:
         """(b c H W) -> (b n w)."""

@@ -146,6 +146,15 @@ class Sinusoidal(Computed):
         return rearrange([angles.sin(), angles.cos()], "two n w -> n (w two)")
 
 
+@positions.add("sincos")
+class SinCos(Sinusoidal):
+    """E = [sin(t f_i), cos(t f_i)], the same waves as above, all sines first: as Marian and fairseq lay them out."""
+
+    def _waves(self, length: int) -> Tensor:
+        angles = _angles(length, self.width // 2)
+        return torch.cat([angles.sin(), angles.cos()], dim=-1)
+
+
 @positions.add("sincos2d")
 class SinCos2d(Computed):
     """E = [sin x, cos x, sin y, cos y], a quarter of the width each, same frequencies (MoCo v3, Chen et al. 2021)."""
