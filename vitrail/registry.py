@@ -18,16 +18,18 @@ class Registry(Mapping[str, T], Generic[T]):
         self.noun = noun
         self._held: dict[str, T] = {}
         self._homes = list(homes)  # modules that add to it, imported when it is first asked for something
+        self._filling = False  # whether they are imported right now
 
     @property
     def _things(self) -> dict[str, T]:
-        while self._homes:
-            home = self._homes.pop(0)  # first: it adds to this registry while it is imported
+        if self._homes and not self._filling:  # a home adds to this registry while it is imported
+            self._filling = True
             try:
-                import_module(home)
-            except BaseException:
-                self._homes.insert(0, home)
-                raise
+                while self._homes:
+                    import_module(self._homes[0])
+                    del self._homes[0]
+            finally:
+                self._filling = False
         return self._held
 
     def add(self, name: str, *, replace: bool = False) -> Callable[[T], T]:

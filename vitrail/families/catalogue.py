@@ -34,7 +34,9 @@ class Shape(Config):
         return 0
 
 
-presets: Registry[tuple[type[Shape], dict[str, Any]]] = Registry("model", homes=("vitrail.families.vit.presets",))
+presets: Registry[tuple[type[Shape], dict[str, Any]]] = Registry(
+    "model", homes=("vitrail.families.vit.presets", "vitrail.families.seq2seq.presets")
+)
 
 
 def models(pattern: str = "*") -> list[str]:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch._subclasses import FakeTensorMode
+from torch.utils._pytree import tree_map
 from torch.utils.flop_counter import FlopCounterMode
 
 from vitrail.families.catalogue import Cost, Shape
@@ -52,8 +53,8 @@ def speed(model: Model, *, training: bool = False, most: int = 64) -> float:
     """About how many examples a second a model answers, or learns from, so many at a time at most: tried on a few."""
     known = model.config.cost() if isinstance(model.config, Shape) else None
     work = (known or cost(model.config)).multiply_adds * (3 if training else 1)
-    example = model.example()
-    inputs = example.expand(max(1, min(most, int(PROBE / max(1, work)))), *example.shape[1:]).contiguous()
+    count = max(1, min(most, int(PROBE / max(1, work))))
+    inputs = tree_map(lambda one: one.expand(count, *one.shape[1:]).contiguous(), model.example())
     was, times = model.training, list[float]()
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]  # which statistics may be gathered in
     model.train(training)
@@ -70,7 +71,7 @@ def speed(model: Model, *, training: bool = False, most: int = 64) -> float:
     model.zero_grad()
     for buffer, before in buffers:
         buffer.copy_(before)
-    return len(inputs) / min(times)
+    return count / min(times)
 
 
 def _count_kept(config: Any) -> Kept:

@@ -83,7 +83,9 @@ class Adapted:
     fresh: bool = False  # whether the head is a new one, whose classes have no names yet
 
 
-families: Registry[type[Model]] = Registry("family", homes=("vitrail.families.vit.model",))
+families: Registry[type[Model]] = Registry(
+    "family", homes=("vitrail.families.vit.model", "vitrail.families.seq2seq.model")
+)
 
 
 def known_as(name: str) -> tuple[type[Config], dict[str, Any]]:

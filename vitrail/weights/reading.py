@@ -2,6 +2,7 @@
 
 import os
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,15 @@ from vitrail.families import Model
 from vitrail.files import Pathlike, read_json
 from vitrail.weights.files import Lazy, json_table, listed, read_shards, read_tensors
 from vitrail.weights.formats import Format, Request, formats
-from vitrail.weights.formats.vit.structure import ByStructure, read_names
+from vitrail.weights.formats.seq2seq.torch import TorchSeq2Seq
+from vitrail.weights.formats.vit.structure import ByStructure, names_table, read_names
 from vitrail.weights.hub import fetch
 from vitrail.weights.weights import Weights, checked_config, owned, stated_fit, stated_labels, stated_normalise
 
 WHOLE = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 KINDS = (".safetensors", ".npz", ".bin", ".pt", ".pth")
-STATED = ("heads", "eps", "activation", "position", "order")  # fields that no tensor says, and a user may
+# Fields that no tensor says, and a user may.
+STATED = ("heads", "eps", "activation", "position", "order", "scaled", "pad", "begin", "end")
 
 
 def load(path: Pathlike, *, strict: bool = True, head: str = "keep", **fields: Any) -> Model:
@@ -27,9 +30,10 @@ def load(path: Pathlike, *, strict: bool = True, head: str = "keep", **fields: A
     Fields that differ from what the weights were made for are had by changing them: ``image``, ``channels``, ``patch``,
     ``classes`` (a fresh head of zeros), ``prelogits`` (True: kept with a fresh head). What no tensor says can be given:
     ``heads`` (64 numbers each unless known otherwise), ``eps``, ``activation``, ``position`` (where none is stored),
-    ``order`` (pre or post) and what ``answers`` (class or mean), where names say nothing; another ``pool`` would be
-    another head. ``names`` is a table of names (a TOML file) for a file whose own were never seen, and guessed wrong.
-    ``strict=False`` leaves out tensors with no place in the model, and says which.
+    ``order`` (pre or post) and what ``answers`` (class or mean), where names say nothing (another ``pool`` would be
+    another head); of a seq2seq ``scaled``, ``pad``, ``begin``, ``end``. ``names`` is a table of names (a TOML file or
+    a mapping) for a file whose own were never seen, and guessed wrong. ``strict=False`` leaves out tensors that have
+    no place in the model, and says which.
     """
     stated = {name: fields.pop(name) for name in list(fields) if name in (*STATED, "answers", "normalise", "names")}
     weights = read(path, strict=strict, image=fields.get("image"), channels=fields.get("channels"), **stated)
@@ -46,7 +50,7 @@ def read(
     image: Any = None,
     channels: Any = None,
     normalise: Any = None,
-    names: Pathlike | None = None,
+    names: Pathlike | Mapping[str, Any] | None = None,
     **stated: Any,
 ) -> Weights:
     """What is in a file or folder of weights, under our names.
@@ -61,8 +65,10 @@ def read(
     if about is None and not location.is_dir() and location.name == "model.safetensors":
         about = own_config(location.parent)
     if names is not None:
-        tensors = _tensors(location)
-        return _foreign(location, ByStructure.named(read_names(names), tensors), tensors, None, request)
+        tensors, table = _tensors(location), names_table(names)
+        if TorchSeq2Seq().recognises(tensors):
+            return _foreign(location, TorchSeq2Seq(table), tensors, None, request)
+        return _foreign(location, ByStructure.named(read_names(table), tensors), tensors, None, request)
     if about is not None and about.get("format", "vitrail") == "vitrail":
         return _own(location if location.is_dir() else location.parent, about, request)
     tensors = _tensors(location)

@@ -6,25 +6,20 @@ import torch
 from torch import Tensor, nn
 
 from vitrail.core import (
-    Attention,
     Block,
     ClassMeanPool,
     ClassPool,
     DistilledHead,
     DistilledPool,
-    FeedForward,
     Head,
     ImageEmbedding,
     MeanPool,
-    Stack,
-    Sublayer,
-    kernels,
-    norms,
     positions,
     stems,
 )
 from vitrail.data.normalise import Normalise
 from vitrail.errors import InputError
+from vitrail.families.blocks import last_norm, stack
 from vitrail.families.model import Adapted, Model, State, families
 from vitrail.families.vit.adapt import adapt
 from vitrail.families.vit.config import ViTConfig
@@ -50,8 +45,8 @@ class ViT(Model):
             tokens=config.tokens,
             dropout=config.dropout,
         )
-        self.encoder = encoder(config)
-        self.norm = norms[config.norm](config.width, config.eps) if config.normed else nn.Identity()
+        self.encoder = stack(config)
+        self.norm = last_norm(config, there=config.normed)
         self.pool, self.head = _answer(config)
 
     def forward(self, image: Tensor, *, shortest: bool = False, apart: bool = False) -> Tensor:
@@ -140,37 +135,3 @@ def _answer(config: ViTConfig) -> tuple[nn.Module, nn.Module]:
         return ClassPool(), head
     before = config.prefix + config.registers
     return (MeanPool if config.pool == "mean" else ClassMeanPool)(before), head
-
-
-def encoder(config: ViTConfig) -> Stack:
-    """The blocks, with drop path rising from 0 to its value over the depth."""
-
-    def sublayer(f: nn.Module, drop_path: float) -> Sublayer:
-        return Sublayer(
-            f,
-            norms[config.norm](config.width, config.eps),
-            config.width,
-            order=config.order,
-            layer_scale=config.layer_scale,
-            dropout=config.dropout,
-            drop_path=drop_path,
-        )
-
-    def attention(heads: int) -> Attention:
-        kernel = kernels.make(config.kernel)
-        return Attention(config.width, heads, kernel, head=config.head, rank=config.rank, bias=config.bias)
-
-    def feed_forward(hidden: int) -> FeedForward:
-        return FeedForward(config.width, hidden, config.activation, config.dropout)
-
-    def block(heads: int, hidden: int, drop_path: float) -> Block:
-        return Block(
-            sublayer(attention(heads), drop_path) if heads else None,
-            sublayer(feed_forward(hidden), drop_path) if hidden else None,
-        )
-
-    rates = [
-        config.drop_path * (layer + 1 == config.depth or layer / (config.depth - 1)) for layer in range(config.depth)
-    ]
-    blocks = (block(*layer, rate) for layer, rate in zip(config.layers, rates, strict=True))
-    return Stack(blocks, drop=config.layer_drop)

@@ -57,8 +57,15 @@ def hints_by_user(request: Request) -> Hints:
         asked=size if size and len(size) == 2 and all(type(side) is int for side in size) else None,  # noqa: PLR2004
         channels=channels if type(channels) is int else None,
         normalise=request.normalise,
-        **request.stated,
+        **_of_vits(request.stated),
     )
+
+
+def _of_vits(stated: dict[str, Any]) -> dict[str, Any]:
+    for name, value in stated.items():
+        if name not in Hints.__dataclass_fields__:
+            raise InputError(f"{name} is not of a vit, as these weights are; leave {name}={value!r} out.")
+    return stated
 
 
 def hints_of(folder: Path) -> Hints:

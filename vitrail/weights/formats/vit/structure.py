@@ -6,7 +6,7 @@ What no tensor says at all is assumed, and said to be.
 import math
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,24 +29,33 @@ PARTS = ("patch", *TOKENS, *OF_BLOCKS, "norm", "logits")
 NEEDED = ("patch", "norm1", "attention", "out", "norm2", "inner", "outer")
 
 
-def read_names(path: Pathlike) -> Names:
-    """The table of names in a TOML file: a line for each part, as ``norm1 = "encoder.{}.ln_1"``."""
+def names_table(names: Pathlike | Mapping[str, Any]) -> dict[str, Any]:
+    """A table of names from a TOML file, with a line for each part, as ``norm1 = "encoder.{}.ln_1"``; or as given."""
+    if isinstance(names, Mapping):
+        return dict(names)
     try:
-        table = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        return tomllib.loads(Path(names).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InputError(f"{str(path)!r} cannot be read as a table of names: {error}.") from None
+        raise InputError(f"{str(names)!r} cannot be read as a table of names: {error}.") from None
+
+
+def read_names(table: Mapping[str, Any]) -> Names:
+    """The names of a ViT's parts in a table."""
+    table = dict(table)
     for name, value in table.items():
         if name not in PARTS:
             raise unknown("part", name, PARTS)
         several = value if isinstance(value, list) and name == "attention" else [value]
         if not all(isinstance(one, str) for one in several) or len(several) not in (1, 3):
-            raise InputError(f"{name} = {value!r} in {str(path)!r} should be a name, or of attention three: q, k, v.")
+            raise InputError(
+                f"{name} = {value!r} in the table of names should be a name, or of attention three: q, k, v."
+            )
         if any(one.count("{}") != (name in OF_BLOCKS) for one in several):
             where = "have {} in it once, for the number of a block" if name in OF_BLOCKS else "have no {} in it"
-            raise InputError(f"{name} = {value!r} in {str(path)!r} should {where}.")
+            raise InputError(f"{name} = {value!r} in the table of names should {where}.")
     missing = [name for name in NEEDED if name not in table]
     if missing:
-        raise InputError(f"{str(path)!r} does not say what {listed(missing)} is called; add a line for it.")
+        raise InputError(f"the table of names does not say what {listed(missing)} is called; add a line for it.")
     attention = table.pop("attention")
     three = tuple(attention) if isinstance(attention, list) else (attention,)
     return Names(**{**dict.fromkeys(("class_token", "position", "norm", "logits"), ""), **table}, attention=three)

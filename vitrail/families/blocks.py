@@ -1,0 +1,44 @@
+"""The blocks that a shape describes."""
+
+from torch import nn
+
+from vitrail.core import Attention, Block, FeedForward, Stack, Sublayer, kernels, norms
+from vitrail.families.shapes import TransformerShape
+
+
+def stack(config: TransformerShape, *, cross: bool = False) -> Stack:
+    """All blocks, each with attention to a context where that is asked for; drop path rises from 0 to its value."""
+    last = config.depth - 1
+    rates = [config.drop_path * (layer == last or layer / last) for layer in range(config.depth)]
+    blocks = [
+        _block(config, *layer, drop_path=rate, cross=cross) for layer, rate in zip(config.layers, rates, strict=True)
+    ]
+    return Stack(blocks, drop=config.layer_drop)
+
+
+def last_norm(config: TransformerShape, *, there: bool = True) -> nn.Module:
+    """The norm after the last block, if there is one."""
+    return norms[config.norm](config.width, config.eps) if there else nn.Identity()
+
+
+def _block(config: TransformerShape, heads: int, hidden: int, *, drop_path: float, cross: bool) -> Block:
+    def sublayer(f: nn.Module) -> Sublayer:
+        return Sublayer(
+            f,
+            norms[config.norm](config.width, config.eps),
+            config.width,
+            order=config.order,
+            layer_scale=config.layer_scale,
+            dropout=config.dropout,
+            drop_path=drop_path,
+        )
+
+    def attention() -> Attention:
+        kernel = kernels.make(config.kernel)
+        return Attention(config.width, heads, kernel, head=config.head, rank=config.rank, bias=config.bias)
+
+    return Block(
+        sublayer(attention()) if heads else None,
+        sublayer(FeedForward(config.width, hidden, config.activation, config.dropout)) if hidden else None,
+        sublayer(attention()) if heads and cross else None,
+    )
