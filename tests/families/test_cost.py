@@ -13,7 +13,8 @@ from vitrail.errors import InputError
 from vitrail.families import ViTConfig, cost
 from vitrail.families.catalogue import price
 from vitrail.families.model import configure
-from vitrail.families.vit.cost import KERNELS, RESNETS, TAKES
+from vitrail.families.parts import KERNELS, TAKES
+from vitrail.families.vit.cost import RESNETS
 
 
 @pytest.mark.parametrize("name", vt.models())

@@ -28,7 +28,12 @@ PARAMETERS = {
     "r+vit-micro/4": 852_714,
     "r26+vt-s/32": 36_585_896,
     "r+vt-micro/4": 870_250,
+    "seq2seq-tiny": 5_421_568,
+    "seq2seq-small": 15_565_824,
+    "seq2seq-base": 60_522_496,
+    "seq2seq-big": 209_125_376,
 }
+PICTURES = [name for name in PARAMETERS if "seq2seq" not in name]
 
 # GFLOPS of torchvision's documentation of its vit_b_16 and so on, in which a multiply-add counts as one.
 PUBLISHED_GIGA = {"vit-b/16": 17.56, "vit-b/32": 4.41, "vit-l/16": 61.55, "vit-l/32": 15.38, "vit-h/14": 167.29}
@@ -45,7 +50,14 @@ def test_parameters(name):
     assert sum(p.numel() for p in model.parameters()) == PARAMETERS[name]
 
 
-@pytest.mark.parametrize("name", PARAMETERS)
+@pytest.mark.parametrize(("name", "millions"), [("seq2seq-base", 65), ("seq2seq-big", 213)])
+def test_parameters_are_those_of_attention_is_all_you_need(name, millions):
+    """Table 3 of Vaswani et al. 2017, with about 37,000 tokens."""
+    counted = cost(configure(name, source=37_000, target=37_000)).parameters
+    assert counted / 1e6 == pytest.approx(millions, rel=0.04)
+
+
+@pytest.mark.parametrize("name", PICTURES)
 def test_it_runs_at_full_size(name):
     with torch.device("meta"):
         model = vt.build(name)

@@ -15,7 +15,7 @@ def models(
     pattern: Annotated[str, typer.Argument(help="Names to list, such as 'vit-b*'.")] = "*",
     as_json: Json = False,
 ) -> None:
-    """List the models with their parameters and multiply-adds per image."""
+    """List the models with their parameters and multiply-adds: of an image, or of a sentence of 32 tokens."""
     from vitrail.families.catalogue import models, presets, price, shape
 
     names = models(pattern)
@@ -29,6 +29,6 @@ def models(
     fields = ("image", "channels", "width", "depth", "heads") if console.width >= FULL else ("width", "depth")
     listed = table("name", *(f">{field}" for field in fields), ">parameters", ">multiply-adds")
     for name, config, cost in rows:
-        numbers = (str(config[field]) for field in fields)
+        numbers = (str(config.get(field, "")) for field in fields)
         listed.add_row(name, *numbers, f"{cost.parameters:,}", f"{cost.multiply_adds / 1e9:,.3f} G")
     console.print(listed)

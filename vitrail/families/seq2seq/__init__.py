@@ -1,0 +1,1 @@
+"""The encoder-decoder Transformer: sequences to sequences of their own length."""
