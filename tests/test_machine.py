@@ -3,6 +3,7 @@
 import platform
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -57,3 +58,12 @@ def test_memory_is_what_the_container_leaves(tmp_path, monkeypatch):
     (tmp_path / "memory" / "memory.limit_in_bytes").write_text("5000")
     (tmp_path / "memory" / "memory.usage_in_bytes").write_text("4000")
     assert machine.available_memory() == 1_000
+
+
+def test_bf16_is_multiplied_where_the_processor_says_so():
+    """Linux's own list of what the processor has."""
+    flags = Path("/proc/cpuinfo")
+    if platform.machine() != "x86_64" or not flags.is_file():
+        pytest.skip("no list of instructions here")
+    words = set(flags.read_text().split())
+    assert machine.multiplies_bf16() == bool(words & {"avx512_bf16", "amx_bf16"})

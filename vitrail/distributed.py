@@ -101,6 +101,14 @@ class World:
         dist.broadcast_object_list(box, device=self.device)
         return box[0]
 
+    def every(self, value: T) -> list[T]:
+        """What each process has, in all."""
+        if self.size == 1:
+            return [value]
+        values: list[Any] = [None] * self.size
+        dist.all_gather_object(values, value)
+        return values
+
     def gathered(self, part: Tensor, total: int) -> Tensor:
         """Rows r, r + size, r + 2 size, ... of each process r, put together again: (total, ...)."""
         if self.size == 1:

@@ -41,6 +41,14 @@ def _mallopt(settings: dict[int, int]) -> bool:
     return sum(mallopt(name, value) for name, value in settings.items()) == len(settings)
 
 
+def multiplies_bf16() -> bool:
+    """Whether the processor has instructions that multiply bf16, without which bf16 is slower than float32 on it."""
+    import torch  # noqa: PLC0415
+
+    able = torch.cpu.get_capabilities()
+    return bool(able.get("avx512_bf16") or able.get("amx_bf16"))
+
+
 def available_memory() -> int | None:
     """Bytes that this process may still take: what the machine has free, within what its container allows (Linux)."""
     try:

@@ -35,9 +35,13 @@ class Examples(ABC):
         """The count that ``batch`` will give for these rows, without making it: examples, or their tokens."""
         return len(rows)
 
-    def order(self, random: np.random.Generator) -> Rows:
-        """All rows once, in the order of an epoch."""
-        return random.permutation(len(self))
+    def per_epoch(self, size: int) -> int:
+        """Updates in an epoch: all examples in batches of at most this size."""
+        return -(-len(self) // size)
+
+    def updates(self, size: int, random: np.random.Generator, least: int = 1) -> list[Rows]:  # noqa: ARG002
+        """All rows once, in the batches of an epoch, as even as they can be; so many rows in each at least."""
+        return np.array_split(random.permutation(len(self)), self.per_epoch(size))
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,8 +77,8 @@ class Batches:
 
     @property
     def per_epoch(self) -> int:
-        """Updates in an epoch: all examples in batches of at most this size, as even as they can be."""
-        return -(-len(self.examples) // self.size)
+        """Updates in an epoch."""
+        return self.examples.per_epoch(self.size)
 
     def __len__(self) -> int:
         return self.epochs * self.per_epoch
@@ -83,8 +87,7 @@ class Batches:
         """The updates from a step on."""
         for epoch in range(step // self.per_epoch, self.epochs):
             first = epoch * self.per_epoch
-            order = self.examples.order(np.random.default_rng([self.seed, _ORDER, epoch]))
-            rows = np.array_split(order, self.per_epoch)
+            rows = self.examples.updates(self.size, np.random.default_rng([self.seed, _ORDER, epoch]), self.parts)
             for number in range(max(step, first), first + self.per_epoch):
                 yield self.update(number, rows[number - first])
 
