@@ -61,6 +61,7 @@ def convert(
         from vitrail.families import count_parameters
         from vitrail.files import check_free
         from vitrail.weights import read, save
+        from vitrail.weights.tokenizers import carry
 
     size = None if image is None else parse_size("--image", image)
     if not target.is_dir() or any(target.iterdir()):
@@ -80,6 +81,9 @@ def convert(
     model = weights.model()
     with working(f"Writing {target} ..."):
         save(model, target, name, normalise=weights.normalise, labels=weights.labels, fit=weights.fit)
+        left = carry(Path(source), target, name)
+    for note in left:
+        say(f"note: {note}")
     count = count_parameters(model)
     if as_json:
         fields = weights.config.model_dump(mode="json")
