@@ -1,5 +1,6 @@
 """Configurations: frozen, checked once at the edge, written to and read from plain TOML and JSON."""
 
+import json
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
@@ -60,6 +61,14 @@ def override(fields: Mapping[str, Any], assignments: Iterable[str]) -> dict[str,
             value = {**before, "name": value}
         inner[leaf] = value
     return changed
+
+
+def assignments(settings: Mapping[str, Any] | Iterable[str]) -> list[str]:
+    """Settings as ``override`` takes them: ``true`` for True, a list in brackets, text as it is."""
+    if not isinstance(settings, Mapping):
+        return list(settings)
+    texts = {name: json.dumps(one) if isinstance(one, bool | list | tuple) else one for name, one in settings.items()}
+    return [f"{name}={text}" for name, text in texts.items()]
 
 
 def checked(config: type[Config], fields: Mapping[str, Any], section: str) -> dict[str, Any]:

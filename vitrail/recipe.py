@@ -1,5 +1,6 @@
 """What every recipe has: a model, weights to start from, an optimizer, a training. Each task adds its own sections."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -83,8 +84,8 @@ class Recipe(Config):
     train: Train = Train()
 
     @classmethod
-    def from_path(cls, path: str) -> dict[str, Any] | None:  # noqa: ARG003
-        """The fields of a recipe for data that is given by its path alone, if it looks like this task's."""
+    def from_paths(cls, paths: Sequence[str]) -> dict[str, Any] | None:  # noqa: ARG003
+        """The fields of a recipe for data that is given by its path, or paths, if it looks like this task's."""
         return None
 
     def absolute(self) -> Self:

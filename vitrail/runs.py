@@ -13,7 +13,7 @@ report.html                                     what report.write_report made of
 import os
 import platform
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import cached_property
@@ -167,20 +167,26 @@ class Run:
         return Trained(weights or self.weights(), self.path, self.recipe, self.origin.data)
 
     def evaluation_set(
-        self, data: str | None = None, progress: Progress = silent, *, weights: Weights | None = None
+        self,
+        data: Iterable[Pathlike] | Pathlike | None = None,
+        progress: Progress = silent,
+        *,
+        weights: Weights | None = None,
+        options: Mapping[str, Any] | None = None,
     ) -> EvaluationSet:
         """What the model is measured on: data that is named, or the part that the run held out."""
-        return self.task.evaluation_set(self.trained(weights), data, progress)
+        return self.task.evaluation_set(self.trained(weights), _named(data), progress, options)
 
-    def evaluate(self, data: str | None = None, progress: Progress = silent) -> Measurement:
-        """Measure the model."""
+    def evaluate(
+        self, data: Iterable[Pathlike] | Pathlike | None = None, progress: Progress = silent, **options: Any
+    ) -> Measurement:
+        """Measure the model; options are the task's, such as ``beam=1`` of translating."""
         weights = self.weights()
-        return self.evaluation_set(data, progress, weights=weights).measure(weights.model().float())
+        return self.evaluation_set(data, progress, weights=weights, options=options).measure(weights.model().float())
 
     def predict(self, inputs: Iterable[Pathlike] | Pathlike, **options: Any) -> list[Any]:
         """What the model says: an answer for each input, such as a picture's file; options are the task's."""
-        given = [inputs] if isinstance(inputs, str | os.PathLike) else inputs
-        return self.task.predict(self.trained(), [os.fspath(one) for one in given], **options)
+        return self.task.predict(self.trained(), _named(inputs), **options)
 
     # How it is made.
 
@@ -212,7 +218,8 @@ class Run:
 
     def _save(self, folder: Path, model: Model, task: Task, **about: Any) -> None:
         make_folder(folder)
-        save(model, folder, **task.keep(folder), task=task.recipe.task, **about)
+        task.keep(folder)
+        save(model, folder, **task.usage(), task=task.recipe.task, **about)
 
     def check_free(self, *, resume: bool) -> None:
         """A folder that holds something is not written to, but to go on with the run that is in it."""
@@ -247,7 +254,7 @@ class Run:
 
     def begin(self, task: Task, world: World, command: str) -> None:
         """Write what the run is, before its first step; a run that goes on should be the one that was begun."""
-        now = _description(task, world, command, self.path)
+        now = _description(task, world, command)
         path = self.path / "recipe.json"
         before = _upgraded(read_json(path)) if path.is_file() else None
         if before is not None:
@@ -257,27 +264,35 @@ class Run:
             now = {**before, "recipe": now["recipe"]}  # which has more time, or epochs
         else:
             write_json(self.path / "data.json", task.record())
+            task.keep(self.path)
         write_json(path, now)
+
+
+def _named(what: Iterable[Pathlike] | Pathlike | None) -> list[str]:
+    """What a user names, one thing or several."""
+    several = [] if what is None else [what] if isinstance(what, str | os.PathLike) else what
+    return [os.fspath(one) for one in several]
 
 
 def _before(path: Path) -> bool:
     """Whether a file is one that a process killed before the run began may leave: recipe.json is written last."""
-    return path.name in (".lock", "data.json") or (path.name.startswith(".") and path.suffix == ".part")
+    kept = path.name in (".lock", "data.json") or path.name.endswith("tokenizer.json")
+    return kept or (path.name.startswith(".") and path.suffix == ".part")
 
 
-def _about(task: Task, folder: Path) -> dict[str, Any]:
+def _about(task: Task) -> dict[str, Any]:
     """What its model is and is used with, for who uses it before it is finished."""
-    kept = task.keep(folder)
-    usage = Usage(Normalise.of(kept.get("normalise")), kept.get("labels"), kept.get("fit", "crop"))
+    given = task.usage()
+    usage = Usage(Normalise.of(given.get("normalise")), given.get("labels"), given.get("fit", "crop"))
     return {**described(task.config, "vitrail", usage), "task": task.recipe.task}
 
 
-def _description(task: Task, world: World, command: str, folder: Path) -> dict[str, Any]:
+def _description(task: Task, world: World, command: str) -> dict[str, Any]:
     return {
         "command": command,
         "recipe": task.recipe.model_dump(mode="json"),
         "chosen": [asdict(choice) for choice in task.choices],
-        "model": _about(task, folder),
+        "model": _about(task),
         "processes": world.size,
         "data": task.fingerprint(),
         "weights": _digest(task.given),

@@ -6,12 +6,13 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
+from vitrail.config import assignments
 from vitrail.distributed import ALONE, World, launch, launched, world
 from vitrail.errors import InputError
 from vitrail.files import Pathlike
@@ -46,7 +47,7 @@ SHORT = {"epochs": "train", "batch": "train", "seed": "train", "minutes": "train
 
 
 def train(
-    what: Pathlike | None = None,
+    what: Pathlike | Sequence[Pathlike] | None = None,
     *,
     out: Pathlike | None = None,
     data: Pathlike | None = None,
@@ -58,6 +59,7 @@ def train(
     epochs: int | None = None,
     batch: int | None = None,
     seed: int | None = None,
+    teacher: Pathlike | None = None,
     settings: Mapping[str, Any] | Iterable[str] = (),
     processes: int | None = None,
     resume: bool = False,
@@ -65,21 +67,23 @@ def train(
 ) -> Run:
     """Train a model, and give its run: ``train("photos", weights="dinov2.pt", minutes=10)``.
 
-    ``what`` is a folder of pictures, a CSV file, a recipe, or a built-in recipe's name; ``settings`` sets any field of
-    the recipe, as ``{"optim.lr": 1e-4}``. The plan and the progress go to stderr, unless ``quiet``.
+    ``what`` is a folder of pictures, a CSV file, two files of sentences, a recipe, or a built-in recipe's name;
+    ``settings`` sets any field of the recipe, as ``{"optim.lr": 1e-4}``. The plan and the progress go to stderr, unless
+    ``quiet``.
     """
     given = {"epochs": epochs, "batch": batch, "seed": seed, "minutes": minutes, "image": image}
-    options = {"data": data, "model": model, "weights": weights, "freeze": freeze, **given}
+    options = {"data": data, "model": model, "weights": weights, "freeze": freeze, "teacher": teacher, **given}
     options = {name: value for name, value in options.items() if value is not None}
-    assignments = [f"{name}={value}" for name, value in settings.items()] if isinstance(settings, Mapping) else settings
-    return Training(_text(what), options, list(assignments), quiet=quiet).run(_text(out), processes, resume=resume)
+    several = [] if what is None else [what] if isinstance(what, str | os.PathLike) else what
+    training = Training([os.fspath(one) for one in several], options, assignments(settings), quiet=quiet)
+    return training.run(None if out is None else os.fspath(out), processes, resume=resume)
 
 
 class Training:
     """One call of ``train``: what was asked for, and when."""
 
     def __init__(
-        self, what: str | None, options: dict[str, Any], settings: list[str], *, quiet: bool = False, also: str = ""
+        self, what: Sequence[str], options: dict[str, Any], settings: list[str], *, quiet: bool = False, also: str = ""
     ) -> None:
         self.began = time.monotonic()
         self.what, self.options, self.settings, self.quiet = what, options, settings, quiet
@@ -90,13 +94,13 @@ class Training:
 
     def run(self, out: str | None, processes: int | None, *, resume: bool) -> Run:
         """Train in this process, or in several that are started for it; the run that came of it."""
-        folder = _folder(out, Path(self.what or "digits").resolve().stem, resume=resume)
+        folder = _folder(out, _name(self.what or ["digits"]), resume=resume)
         with self._working("Starting ..."):
             run = Run(folder)
             begun = run.begun if resume and run.recipe is not None else {}
             table = begun.get("recipe")
             chosen = {choice.get("field") for choice in begun.get("chosen", []) if isinstance(choice, dict)}
-            if resume and table is None and self.what is None:
+            if resume and table is None and not self.what:
                 raise InputError(
                     f"{str(folder)!r} holds no run to go on with; name what to train, or choose another --out."
                 )
@@ -134,7 +138,7 @@ class Training:
         return seen
 
     def _words(self, folder: Path, processes: int = 1) -> list[str]:
-        words = ["train", *([] if self.what is None else [self.what]), "--out", str(folder)]
+        words = ["train", *self.what, "--out", str(folder)]
         for name, value in self.options.items():
             if isinstance(value, bool):
                 words.append("--freeze" if value else "--tune")
@@ -158,12 +162,14 @@ class Training:
             sections["data"] = {"path": str(self.options["data"])}
         if "weights" in self.options:
             sections["weights"]["path"] = str(self.options["weights"])
+        if "teacher" in self.options:
+            sections["teacher"] = {"path": str(self.options["teacher"])}
         if "freeze" in self.options:
             sections["weights"]["freeze"] = self.options["freeze"]
         if begun is not None and paced and "minutes" in self.options and "epochs" not in self.options:
             train = {name: value for name, value in begun.get("train", {}).items() if name != "epochs"}
             begun = {**begun, "train": train}  # as many as there is time for now
-        what = self.what if begun or self.what else "digits"
+        what = self.what if begun or self.what else ["digits"]
         return read_recipe(what, self.settings, begun=begun, **sections)
 
     def _several(self, folder: Path, processes: int, *, resume: bool) -> None:
@@ -314,16 +320,19 @@ class _Stop:
         return self.asked
 
 
-def _text(path: Pathlike | None) -> str | None:
-    return None if path is None else os.fspath(path)
-
-
 def _count(processes: Any, folder: Path) -> int:
     if type(processes) is not int or processes < 1:
         raise InputError(
             f"the run in {str(folder)!r} does not say how many processes it was begun with; give --processes."
         )
     return processes
+
+
+def _name(what: Sequence[str]) -> str:
+    """What the run of some data is called: digits; photos; train-en-de of train.en.gz and train.de.gz."""
+    first, *others = [Path(one).resolve().name.removesuffix(".gz") for one in what]
+    stem = Path(first).stem
+    return "-".join([stem, *(Path(one).suffix[1:] or Path(one).stem for one in (first, *others))]) if others else stem
 
 
 def _folder(out: str | None, name: str, *, resume: bool) -> Path:

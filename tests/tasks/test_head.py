@@ -87,7 +87,7 @@ def test_what_may_be_read():
 
 
 @pytest.mark.parametrize("fine", [False, True])
-def test_the_size_that_foretells_best_is_taken(tmp_path, fine):
+def test_the_size_that_predicts_best_is_taken(tmp_path, fine):
     """Stripes of one pixel are seen at the larger size alone; large spots are seen at both."""
     random = np.random.default_rng(0)
     for number in range(40):

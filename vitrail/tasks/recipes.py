@@ -2,7 +2,7 @@
 
 import os
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -19,20 +19,22 @@ def built_in() -> dict[str, Path]:
 
 
 def read_recipe(
-    what: str | None,
+    what: str | Sequence[str] | None,
     assignments: Iterable[str] = (),
     *,
     begun: Mapping[str, Any] | None = None,
     **fields: Mapping[str, Any],
 ) -> Recipe:
-    """A built-in recipe, a TOML file, or data of a kind that a task knows, with some of its fields set.
+    """A built-in recipe, a TOML file, or data of a kind that a task knows, one path or several, with some fields set.
 
     To go on with a run, the recipe that it was begun with: what is given again is laid over it.
     """
-    table = _table(what) if what is not None else {}
+    several = [] if what is None else [what] if isinstance(what, str) else list(what)
+    what = several[0] if len(several) == 1 else None
+    table = _table(several) if several else {}
     assignments, data = list(assignments), fields.get("data", {}).get("path")
-    if data is not None and what is not None and _is_data(what):
-        raise InputError(f"{what!r} and --data {data!r} both name data; give one of them.")
+    if data is not None and several and _is_data(several[0]):
+        raise InputError(f"{several[0]!r} and --data {data!r} both name data; give one of them.")
     tables = [fields, table, begun or {}]
     weights = any(isinstance(one.get("weights"), Mapping) and one["weights"].get("path") for one in tables)
     if (weights or any(one.startswith("weights.path=") for one in assignments)) and what in built_in():
@@ -67,19 +69,36 @@ def _is_data(what: str) -> bool:
     return what not in built_in() and Path(what).suffix != ".toml"
 
 
-def _table(what: str) -> dict[str, Any]:
+def _table(several: Sequence[str]) -> dict[str, Any]:
+    what = several[0]
     path = built_in().get(what) or Path(what)
-    if path.suffix != ".toml" or not path.is_file():
+    if len(several) > 1 or path.suffix != ".toml" or not path.is_file():
         if path.suffix == ".toml":
-            raise InputError(f"recipe {what!r} is not there; check the path, or see `vitrail recipes`.")
+            raise InputError(
+                f"recipe {what!r} is not there; check the path, or see `vitrail recipes`."
+                if len(several) == 1
+                else f"{what!r} is a recipe, and {several[1]!r} is given too; give one of them."
+            )
         for name, recipe in recipes.items():
-            fields = recipe.from_path(what)
+            fields = recipe.from_paths(several)
             if fields is not None:
                 return {"task": name, **fields}
+        if len(several) > 1:
+            raise _no_pair(several)
         if os.sep in what or path.exists():
-            raise InputError(f"{what!r} is not a folder, nor a recipe; give a folder of pictures, one folder a class.")
+            raise InputError(
+                f"{what!r} is not a folder, nor a recipe; give a folder of pictures, one folder a class; or two files "
+                f"of sentences that go together line by line, or one with a tab between them."
+            )
         raise unknown("recipe", what, built_in())
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"recipe {what!r} is not valid TOML: {error}.") from None
+
+
+def _no_pair(several: Sequence[str]) -> InputError:
+    missing = [one for one in several if not Path(one).is_file()]
+    if missing:
+        return InputError(f"{missing[0]!r} is not there, or no file; give two files that go together line by line.")
+    return InputError(f"{len(several)} files are given; give two that go together line by line, or a single table.")

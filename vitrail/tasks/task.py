@@ -1,10 +1,10 @@
 """What every task keeps to, so that trainer, run, report and command line know of no picture and no word."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 from torch import Tensor, nn
 
@@ -13,6 +13,7 @@ from vitrail.distributed import ALONE, World
 from vitrail.errors import InputError
 from vitrail.families import Model, check_memory, families, family_of
 from vitrail.progress import Progress, silent
+from vitrail.recipe import Recipe
 from vitrail.registry import Registry
 from vitrail.tasks.sections import Card, Section, Table
 from vitrail.weights import Weights
@@ -46,6 +47,22 @@ class Choice:
     field: str
     value: Any
     why: str
+
+
+AnyRecipe = TypeVar("AnyRecipe", bound=Recipe)
+
+
+def filled(recipe: AnyRecipe, choices: Iterable[Choice]) -> tuple[AnyRecipe, list[Choice]]:
+    """The recipe with what is chosen for the fields that it leaves out, and those of the choices that were needed."""
+    sections = recipe.model_dump(exclude_unset=True)  # so that it is still known what was given
+    needed = []
+    for choice in choices:
+        section, name = choice.field.split(".")
+        given = recipe.model if section == "model" else getattr(recipe, section).model_fields_set
+        if name not in given:
+            sections.setdefault(section, {})[name] = choice.value
+            needed.append(choice)
+    return type(recipe)(**sections), needed
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +106,7 @@ class Task(ABC):
 
     metric: ClassVar[Metric]
     unit: ClassVar[str] = "examples"  # what the loss is an average over, in the plural
+    batched: ClassVar[str] = ""  # what train.batch counts, if not examples
     head_alone: ClassVar[str] = "the head alone"  # what is done where the other weights are frozen
 
     recipe: Any  # of the task's own type, with nothing left out
@@ -111,19 +129,48 @@ class Task(ABC):
         """How many examples there are to learn from, and to measure on, as far as is known before they are at hand."""
         return len(self.examples), len(self.held_out)
 
+    @property
+    def per_epoch(self) -> int:
+        """Updates in an epoch."""
+        return -(-self.counts[0] // self.recipe.train.batch)
+
+    @property
+    def per_update(self) -> int:
+        """To how many examples of the model's own size an update comes."""
+        return self.recipe.train.batch
+
+    @property
+    def smallest(self) -> int:
+        """Examples in the smallest update."""
+        return self.counts[0] // self.per_epoch
+
     @classmethod
-    def evaluation_set(cls, trained: "Trained", data: str | None, progress: Progress = silent) -> EvaluationSet:
+    def evaluation_set(
+        cls,
+        trained: "Trained",
+        data: Sequence[str] = (),
+        progress: Progress = silent,
+        options: Mapping[str, Any] | None = None,
+    ) -> EvaluationSet:
         """What a finished model is measured on: data that is named, or the part that its run held out.
 
-        A task that can read data by its name, or the held-out part alone, says so.
+        A task that can read data by its name, or the held-out part alone, or asks a model in more than one way
+        (options), says so.
         """
         if trained.recipe is None:
             raise InputError(f"{trained.weights.path!r} does not say what it was trained on: nothing to measure on.")
-        if data is not None:
+        if data:
             raise InputError(
-                f"the task {trained.recipe.task!r} is measured on what its run held out; leave {data!r} out."
+                f"the task {trained.recipe.task!r} is measured on what its run held out; leave {data[0]!r} out."
             )
+        cls.no_options(options)
         return cls.prepare(trained.recipe, progress).gathered(progress).held_out
+
+    @classmethod
+    def no_options(cls, options: Mapping[str, Any] | None) -> None:
+        """Refuse options, of a task whose models are asked in one way."""
+        for name in options or ():
+            raise InputError(f"{name!r} is no option of this model, which is asked in one way; leave it out.")
 
     @classmethod
     def predict(cls, trained: "Trained", inputs: Sequence[str], **options: Any) -> list[Any]:  # noqa: ARG003
@@ -166,9 +213,12 @@ class Task(ABC):
         """What is said of the head that ``with_head`` fitted."""
         return ""
 
-    def keep(self, folder: Path) -> dict[str, Any]:  # noqa: ARG002
-        """Write what the model is used with, such as a tokenizer, and give what ``weights.save`` should say of it."""
+    def usage(self) -> dict[str, Any]:
+        """What ``weights.save`` should say of the model."""
         return {}
+
+    def keep(self, folder: Path) -> None:  # noqa: B027  # most have nothing to write
+        """Write what the model is used with beside it, such as a tokenizer."""
 
     @abstractmethod
     def fingerprint(self) -> str:

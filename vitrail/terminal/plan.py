@@ -37,7 +37,7 @@ def found(task: "Task") -> str:
 def _training(task: "Task", world: "World") -> str:
     o, t = task.recipe.optim, task.recipe.train
     rates = f"Muon {o.muon:g} and AdamW {o.lr:g}" if o.name == "muon" else f"AdamW {o.lr:g}"
-    count = -(-task.counts[0] // t.batch)
+    count = task.per_epoch
     extras = [
         f"decay {o.decay:g}",
         f"{o.layer_decay:g} of the rate a layer down" * (o.layer_decay != 1),
@@ -52,8 +52,8 @@ def _training(task: "Task", world: "World") -> str:
         str(world.device),
     ]
     steps = f"{count:,} step{'s' * (count > 1)}"
-    how = ", ".join(filter(None, extras))
-    return f"{t.epochs} epoch{'s' * (t.epochs > 1)} of {steps}, batch {t.batch}, {rates}, {how}"
+    how, size = ", ".join(filter(None, extras)), f"batch {t.batch} {task.batched}".rstrip()
+    return f"{t.epochs} epoch{'s' * (t.epochs > 1)} of {steps}, {size}, {rates}, {how}"
 
 
 def _time(task: "Task", expected: "Forecast") -> str:

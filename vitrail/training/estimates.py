@@ -37,7 +37,7 @@ class Forecast:
     def of(self, task: Task) -> "Forecast":
         """For as many epochs as a task has."""
         train = task.recipe.train
-        steps = train.epochs * ceil(task.counts[0] / train.batch)
+        steps = train.epochs * task.per_epoch
         measured = 1 + train.epochs // train.evaluate
         return replace(self, seconds=self.before + steps * self.step + measured * self.measurement)
 
@@ -58,7 +58,7 @@ def fitted(task: AnyTask, processes: int = 1) -> AnyTask:
             return _chosen(smaller, fields, why)
     raise InputError(
         f"this training takes {_gigabytes(memory(smaller, processes))} of memory even with "
-        f"{ceil(train.batch / (processes * accumulate))} at a time, and {_gigabytes(free)} are free here; choose "
+        f"{ceil(task.per_update / (processes * accumulate))} at a time, and {_gigabytes(free)} are free here; choose "
         f"smaller inputs (--image), {'--freeze, ' * (task.weights is not None)}or a smaller model."
     )
 
@@ -66,7 +66,7 @@ def fitted(task: AnyTask, processes: int = 1) -> AnyTask:
 def _ways(task: Task, processes: int) -> Iterator[tuple[int, bool]]:
     """In how many parts a batch may be taken, and whether blocks are computed again: the fastest first."""
     train = task.recipe.train
-    each, given = ceil(train.batch / processes), _given(task)
+    each, given = ceil(task.per_update / processes), _given(task)
     halves = [2**power for power in range(each.bit_length()) if 2**power <= each]
     parts = [train.accumulate] if "accumulate" in given else sorted({*halves, each})
     for recompute in (train.recompute,) if "recompute" in given else (False, True):
@@ -80,8 +80,7 @@ def paced(task: AnyTask, expected: "Forecast", seconds: float) -> AnyTask:
     train = task.recipe.train
     if train.minutes is None or "epochs" in _given(task):
         return task
-    steps = ceil(task.counts[0] / train.batch)
-    epoch = steps * expected.step + expected.measurement / train.evaluate
+    epoch = task.per_epoch * expected.step + expected.measurement / train.evaluate
     epochs = max(1, min(LONGER * train.epochs, int(HOPED * seconds / epoch)))
     if epochs == train.epochs:
         return task
@@ -93,7 +92,7 @@ def paced(task: AnyTask, expected: "Forecast", seconds: float) -> AnyTask:
 def memory(task: Task, processes: int = 1) -> int:
     """Bytes that a training takes at its peak, in all processes of a machine together."""
     train, config = task.recipe.train, task.config
-    each = ceil(task.recipe.train.batch / (processes * train.accumulate))
+    each = ceil(task.per_update / (processes * train.accumulate))
     one = kept(config)
     learned = config.parameters() * (LEARNED + AVERAGED * bool(train.ema))
     layers = task.recipe.weights.layers
@@ -112,7 +111,7 @@ def forecast(task: Task, processes: int = 1) -> Forecast:
     if start.freeze:
         return Forecast(0.0, measurement, (examples + tests) * look, _looking(task), free)
     head = examples * look if task.weights is not None else 0.0  # which is fitted first
-    each = ceil(train.batch / (processes * train.accumulate))
+    each = ceil(task.per_update / (processes * train.accumulate))
     again = 4 / 3 if train.recompute else 1.0
     step = again * each * train.accumulate / speed(model, training=True, most=each)
     wanted = memory(task, processes) if isinstance(task.config, Shape) else 0

@@ -295,11 +295,11 @@ def finish_head(task: Task, run: Directory, world: World, seconds: float) -> Res
 
 def check_parts(task: Task, processes: int) -> int:
     """In how many micro-batches a batch is cut over all processes, each of which has an example at least."""
-    train, examples = task.recipe.train, task.counts[0]
-    parts, smallest = processes * train.accumulate, examples // -(-examples // train.batch)
-    if smallest < parts:
+    train = task.recipe.train
+    parts = processes * train.accumulate
+    if task.smallest < parts:
         raise InputError(
-            f"batches of {smallest} examples cannot be cut in {parts} micro-batches "
+            f"batches of {task.smallest} examples cannot be cut in {parts} micro-batches "
             f"({processes} processes, train.accumulate={train.accumulate}); choose a larger train.batch."
         )
     return parts

@@ -5,7 +5,7 @@ from typing import Any, Self
 
 from vitrail.data import Found
 from vitrail.tasks.pictures.recipe import PictureRecipe
-from vitrail.tasks.task import Choice
+from vitrail.tasks.task import Choice, filled
 from vitrail.weights import Weights
 
 
@@ -49,15 +49,7 @@ RATE, STEPS = 3e-4, 40  # at which they do, in so many steps at least (bench/REA
 
 def choose(recipe: PictureRecipe, facts: Facts) -> tuple[PictureRecipe, list[Choice]]:
     """The recipe with nothing left out, and what was chosen for it."""
-    sections = recipe.model_dump(exclude_unset=True)  # so that it is still known what was given
-    chosen = []
-    for choice in _choices(recipe, facts):
-        section, field = choice.field.split(".")
-        given = recipe.model if section == "model" else getattr(recipe, section).model_fields_set
-        if field not in given:
-            sections.setdefault(section, {})[field] = choice.value
-            chosen.append(choice)
-    return PictureRecipe(**sections), chosen
+    return filled(recipe, _choices(recipe, facts))
 
 
 def _choices(recipe: PictureRecipe, facts: Facts) -> list[Choice]:

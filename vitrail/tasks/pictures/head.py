@@ -2,7 +2,7 @@
 
 What it reads is chosen by cross-validation on the pictures to train on alone: the class token, the mean of the patches,
 both, or the class tokens of the last layers with them (as DINOv2 is evaluated, Oquab et al. 2023). So is how it is
-fitted: linear discriminants, whose covariance is shrunk so far that others are foretold best, or logistic regression.
+fitted: linear discriminants, whose covariance is shrunk so far that others are predicted best, or logistic regression.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -56,7 +56,7 @@ class Fitted:
     how: str
     loss: float = 0.0
     accuracy: float | None = None
-    foretold: Tensor | None = None  # logits (m classes)
+    predicted: Tensor | None = None  # logits (m classes)
 
     @property
     def reads(self) -> dict[str, Any]:
@@ -108,7 +108,7 @@ def headed(weights: Weights, head: Fitted) -> Weights:
 
 
 def fit_head(seen: Tensor, labels: Tensor, classes: int, choices: list[Reading], balance: float = 0.0) -> Fitted:
-    """The head that foretells best the pictures of each fold from the others, fitted to all of them. A picture counts
+    """The head that predicts best the pictures of each fold from the others, fitted to all of them. A picture counts
     by the size of its class to the power -balance.
 
     On one thread: matrices as small as these, on two cores of which one was busy, took twenty times as long on two.

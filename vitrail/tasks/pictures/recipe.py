@@ -1,5 +1,7 @@
 """The recipe of labelling pictures."""
 
+import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -50,10 +52,10 @@ class PictureRecipe(Recipe):
     augment: Augment = Augment()
 
     @classmethod
-    def from_path(cls, path: str) -> dict[str, Any] | None:
-        if Path(path).is_dir() or Path(path).suffix.lower() in (".csv", ".tsv"):
-            return {"data": {"path": path}}
-        return None
+    def from_paths(cls, paths: Sequence[str]) -> dict[str, Any] | None:
+        path = Path(paths[0])
+        table = path.suffix.lower() == ".csv" or (path.suffix.lower() == ".tsv" and _names_pictures(path))
+        return {"data": {"path": paths[0]}} if len(paths) == 1 and (path.is_dir() or table) else None
 
     def absolute(self) -> Self:
         recipe = super().absolute()
@@ -61,3 +63,17 @@ class PictureRecipe(Recipe):
             return recipe
         path = str(Path(recipe.data.path).resolve())
         return recipe.model_copy(update={"data": recipe.data.model_copy(update={"path": path})})
+
+
+def _names_pictures(table: Path) -> bool:
+    """Whether the first line of a table names a column of paths, or begins with one."""
+    if not table.is_file():
+        return True  # which is said where it is looked for
+    with table.open(encoding="utf-8-sig", errors="replace") as file:
+        cells = [cell.strip() for cell in file.readline().split("\t")]
+    named = {"path", "file", "filename", "image"} & {cell.lower() for cell in cells}
+    return bool(named) or _is_file(table.parent, cells[0])
+
+
+def _is_file(folder: Path, name: str) -> bool:
+    return os.path.isfile(folder / name)  # noqa: PTH113  # a long sentence is no path, which pathlib takes amiss

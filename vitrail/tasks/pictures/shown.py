@@ -87,9 +87,9 @@ def between(scores: Scores) -> str:
     return f"{low:.1%} to {high:.1%}"
 
 
-def sections(parts: Parts, scores: Scores, logits: Tensor, foretold: Tensor | None = None) -> list[Section]:
+def sections(parts: Parts, scores: Scores, logits: Tensor, predicted: Tensor | None = None) -> list[Section]:
     """What the answers were, and which pictures were not used; also those to train on whose class is doubtful, where it
-    was foretold from the others.
+    was predicted from the others.
     """
     return [
         *_leaks(parts.leaks, parts.held),
@@ -108,7 +108,7 @@ def sections(parts: Parts, scores: Scores, logits: Tensor, foretold: Tensor | No
             figures=mistakes(parts.test, logits),
             empty="There are none.",
         ),
-        *([] if foretold is None else _doubtful(parts.train, foretold)),
+        *([] if predicted is None else _doubtful(parts.train, predicted)),
         _aside(parts.aside),
     ]
 
@@ -146,9 +146,9 @@ def _near(parts: Parts) -> list[Section]:
     return [Gallery(title=title, note=note + more, wide=True, figures=figures)] if pairs else []
 
 
-def _doubtful(train: Pictures, foretold: Tensor) -> list[Section]:
-    """Pictures to train on that the others foretell to be of another class."""
-    figures = [figure for figure, confidence in _wrong(train, foretold, MISTAKES) if confidence >= DOUBT]
+def _doubtful(train: Pictures, predicted: Tensor) -> list[Section]:
+    """Pictures to train on that the others predict to be of another class."""
+    figures = [figure for figure, confidence in _wrong(train, predicted, MISTAKES) if confidence >= DOUBT]
     note = "A head that was fitted to the other pictures is sure that these are of another class: look at their labels."
     return [Gallery(title="Perhaps mislabelled, to train on", note=note, wide=True, figures=figures)] if figures else []
 

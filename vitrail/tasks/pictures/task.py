@@ -1,6 +1,6 @@
 """Labelling pictures, as a task."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
@@ -136,10 +136,20 @@ class PictureTask(Task):
         return self.found.names if self.decoded is None else self.decoded.train.names
 
     @classmethod
-    def evaluation_set(cls, trained: Trained, data: str | None, progress: Progress = silent) -> TestPictures:
+    def evaluation_set(
+        cls,
+        trained: Trained,
+        data: Sequence[str] = (),
+        progress: Progress = silent,
+        options: Mapping[str, Any] | None = None,
+    ) -> TestPictures:
         weights, recipe = trained.weights, trained.recipe
-        if data is not None and not (recipe is not None and data in sources and data == recipe.data.source):
-            pictures, part, aside = measured.given(data, weights, progress)
+        cls.no_options(options)
+        if len(data) > 1:
+            raise InputError(f"{len(data)} names are given, {', '.join(data)}; pictures are in one folder or CSV file.")
+        own = recipe is not None and data and data[0] in sources and data[0] == recipe.data.source
+        if data and not own:
+            pictures, part, aside = measured.given(data[0], weights, progress)
         else:
             pictures, part, aside = measured.own(trained, progress) or cls._again(trained, progress)
         trained_on = set(str(trained.record.get("trained on", "")).split())
@@ -199,7 +209,7 @@ class PictureTask(Task):
             task, head = (other, tried) if tried.loss < head.loss else (task, head)
         weights = headed(cast("Weights", task.weights), head)
         recipe = task.recipe.model_copy(update={"model": {**task.recipe.model, **head.reads}})
-        chosen = [Choice(f"model.{name}", value, _foretold(head)) for name, value in head.reads.items()]
+        chosen = [Choice(f"model.{name}", value, _predicted(head)) for name, value in head.reads.items()]
         return replace(
             task, recipe=recipe, weights=weights, config=weights.config, choices=[*task.choices, *chosen], head=head
         )
@@ -246,7 +256,7 @@ class PictureTask(Task):
         reads = "" if self.head.reading is None else f"reads {self.head.reading.name} at {self.config.size[0]} pixels, "
         plain = self.config.last == 1 and self.config.pool in ("class", "mean")
         other = "" if plain else "; for `convert` to timm and others, choose model.pool=class"
-        return f"{reads}fitted by {self.head.how}: {_foretold(self.head)}{other}"
+        return f"{reads}fitted by {self.head.how}: {_predicted(self.head)}{other}"
 
     def _free(self, reading: Reading) -> bool:
         """Whether the recipe leaves it open; layers that all learn are read as other formats have them."""
@@ -254,7 +264,7 @@ class PictureTask(Task):
         fits = given.get("pool", reading.pool) == reading.pool and given.get("last", reading.last) == reading.last
         return fits and (usual or self.recipe.weights.freeze or "pool" in given)
 
-    def keep(self, folder: Path) -> dict[str, Any]:  # noqa: ARG002
+    def usage(self) -> dict[str, Any]:
         return {"labels": self.parts.train.names, "normalise": self.normalise, "fit": self.recipe.data.fit}
 
     def fingerprint(self) -> str:
@@ -303,8 +313,8 @@ class PictureTask(Task):
         return shown.cards(measurement.scores)
 
     def sections(self, measurement: Measurement) -> list[Section]:
-        foretold = None if self.head is None else self.head.foretold
-        return shown.sections(self.parts, measurement.scores, measurement.outputs, foretold)
+        predicted = None if self.head is None else self.head.predicted
+        return shown.sections(self.parts, measurement.scores, measurement.outputs, predicted)
 
     def preview(self) -> list[Section]:
         return shown.preview(self.examples)
@@ -338,5 +348,5 @@ def _adapted(task: PictureTask) -> PictureTask:
     return replace(task, weights=weights, config=weights.config)
 
 
-def _foretold(head: Fitted) -> str:
+def _predicted(head: Fitted) -> str:
     return "nothing to choose by" if head.accuracy is None else f"{head.accuracy:.1%} right in cross-validation"

@@ -1,0 +1,123 @@
+"""Sentences that a model is measured on."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+
+from vitrail.data import Aside
+from vitrail.data.pairs import Pairs, set_aside
+from vitrail.data.vocabulary import MASK, PAD
+from vitrail.distributed import ALONE, World
+from vitrail.families import Model
+from vitrail.families.seq2seq.config import Seq2SeqConfig
+from vitrail.families.seq2seq.model import Seq2Seq
+from vitrail.tasks.task import EvaluationSet, Measurement
+from vitrail.tasks.translate.examples import TokenPairs, padded
+from vitrail.tasks.translate.scores import score
+from vitrail.tasks.translate.translator import Decoding, Translator, Vocabularies
+
+SIZE = 4_096  # tokens of targets that are looked at together
+
+
+@dataclass(eq=False)
+class TestPairs(EvaluationSet):
+    """Sentences with their translations."""
+
+    __test__ = False  # no tests for pytest to collect
+
+    pairs: Pairs
+    words: Vocabularies
+    longest: int
+    part: str = "test"
+    aside: Sequence[Aside] = ()
+    seen: int = 0
+    how: Decoding | None = None  # None: the quickest way that the model has
+    full: bool = False  # with intervals, and by length
+
+    def __post_init__(self) -> None:
+        lengths = [len(one) for one in self.words.source.encode(self.pairs.sources)]
+        long = [line for line, length in zip(self.pairs.lines, lengths, strict=True) if length > self.longest]
+        if long:
+            why = f"longer than {self.longest} tokens: translated by nothing"
+            self.aside = [*self.aside, set_aside(self.pairs.name, long, why)]
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def measure(self, model: Model, world: World = ALONE) -> Measurement:
+        if not isinstance(model, Seq2Seq):
+            raise TypeError(f"a {type(model).__name__} translates nothing")
+        model.eval()
+        how = (self.how or _quick(model.config)).checked(model.config)
+        said, loss = self._said(model, how, world), self._loss(model, world)
+        method = _described(how, model.config)
+        found = score(said, self.pairs.targets, part=self.part, method=method, loss=loss, full=self.full)
+        values = {"bleu": found.bleu.value, "exact": found.exact, "loss": loss}
+        summary = {"part": self.part, "bleu": found.bleu.value, "exact": found.exact, "tested": found.tested}
+        return Measurement(values, {**summary, "method": method}, found, said)
+
+    def _said(self, model: Seq2Seq, how: Decoding, world: World) -> list[str]:
+        """The translations of all sentences; each process makes a part of them."""
+        translator = Translator(model, self.words, self.longest)
+        mine = range(world.rank, len(self), world.size)
+        some = [one.text for one in translator.translations([self.pairs.sources[row] for row in mine], how)]
+        if world.size == 1:
+            return some
+        parts = world.every(some)
+        whole = [""] * len(self)
+        for rank, texts in enumerate(parts):
+            whole[rank :: world.size] = texts
+        return whole
+
+    @torch.no_grad()
+    def _loss(self, model: Seq2Seq, world: World) -> float:
+        """Nats a token: of each after those before it; of a parallel model, of each with all of them masked."""
+        sources, targets = self.words.source.encode(self.pairs.sources), self.words.target.encode(self.pairs.targets)
+        fit = [
+            row
+            for row, both in enumerate(zip(sources, targets, strict=True))
+            if max(map(len, both)) <= self.longest and len(both[1]) > 1
+        ]
+        if not fit:
+            return float("nan")
+        examples = TokenPairs([sources[row] for row in fit], [targets[row] for row in fit])
+        order = sorted(range(len(fit)), key=lambda row: examples.lengths[row].sum())
+        total, count, rows = 0.0, 0, 64
+        for number, first in enumerate(range(0, len(order), rows)):
+            if number % world.size == world.rank:
+                some = order[first : first + rows]
+                loss, tokens = _nats(
+                    model, [examples.sources[row] for row in some], [examples.targets[row] for row in some]
+                )
+                total, count = total + loss, count + tokens
+        total, whole = world.sums(total, float(count))
+        return total / whole
+
+
+def _nats(model: Seq2Seq, sources: list[list[int]], targets: list[list[int]]) -> tuple[float, int]:
+    c = model.config
+    asked = padded([one[:-1] for one in targets] if c.parallel else targets)
+    begun = torch.full((len(asked), 1), c.begin)
+    given = torch.where(asked != PAD, MASK, PAD) if c.parallel else torch.cat([begun, asked[:, :-1]], dim=1)
+    device = next(model.parameters()).device
+    logits = model((padded(sources).to(device), given.to(device))).float()
+    there = asked != PAD
+    loss = F.cross_entropy(logits[there.to(device)], asked[there].to(device), reduction="sum")
+    return float(loss), int(there.sum())
+
+
+def _quick(config: Seq2SeqConfig) -> Decoding:
+    """How a model is asked while it is trained."""
+    return Decoding(candidates=3) if config.lengths else Decoding(method=None if config.parallel else "greedy")
+
+
+def _described(how: Decoding, config: Seq2SeqConfig) -> str:
+    if how.method == "beam":
+        return f"beam {how.beam}, length penalty {how.penalty:g}"
+    if config.parallel and not config.lengths:
+        return "1 pass, cut after the end"
+    if how.method == "parallel":
+        return f"{how.passes} pass{'es' * (how.passes > 1)}, {how.candidates} lengths"
+    return str(how.method)

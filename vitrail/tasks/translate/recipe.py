@@ -1,0 +1,87 @@
+"""The recipe of translating."""
+
+import gzip
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import BeforeValidator, Field, PositiveInt, model_validator
+
+from vitrail.config import Config, Rate
+from vitrail.errors import InputError
+from vitrail.recipe import Recipe, Seed, recipes
+
+Fraction = Annotated[float, Field(gt=0, lt=1)]
+Files = Annotated[tuple[str, ...], BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)]
+
+
+class Sentences(Config):
+    """Which sentences, which of them are set aside to measure on, and how they become tokens."""
+
+    source: str = "files"  # or the name of a set that is known, such as dates
+    files: Files = ()  # two that go together line by line, or one table of two columns
+    validation: Files = ()  # likewise, to measure on while a model is trained; files beside those, if there are
+    test: Files = ()  # likewise, to test on at the end
+    reverse: bool = False  # from the second to the first
+    fraction: Fraction = 0.05  # to measure on, 2,000 sentences at most, where they come in one part
+    seed: Seed = 0  # of that split
+    bad: Rate = 0.1  # the fraction of lines that cannot be used which stops the run
+    tokens: Literal["bpe", "characters"] = "bpe"
+    vocabulary: PositiveInt = 8_000  # tokens at most
+    shared: bool = True  # whether both languages have one vocabulary
+    longest: PositiveInt = 128  # tokens of a sentence; longer ones are set aside
+    measure: Literal["bleu", "exact"] = "bleu"  # what a model is judged by: exact is how many are right as a whole
+
+
+class Teacher(Config):
+    """A run whose translations are learned instead of the given ones (Kim and Rush 2016)."""
+
+    path: str | None = None
+    beam: PositiveInt = 5
+
+
+@recipes.add("translate")
+class TranslateRecipe(Recipe):
+    """Which sentences, and the model that learns to translate them."""
+
+    sections: ClassVar[tuple[str, ...]] = ("data", "teacher", "weights", "model", "optim", "train")
+
+    task: str = "translate"
+    data: Sentences = Sentences()
+    teacher: Teacher = Teacher()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_sentences(cls, sections: dict[str, Any]) -> dict[str, Any]:
+        for section, name, option in (("data", "path", "--data"), ("model", "image", "--image")):
+            if name in (sections.get(section) or {}):
+                raise InputError(f"{option} is of pictures; sentences are named as they are: two files, or a table.")
+        return sections
+
+    @classmethod
+    def from_paths(cls, paths: Sequence[str]) -> dict[str, Any] | None:
+        two = len(paths) == 2 and all(Path(path).is_file() for path in paths)  # noqa: PLR2004
+        return {"data": {"files": list(paths)}} if two or (len(paths) == 1 and _has_columns(Path(paths[0]))) else None
+
+    def absolute(self) -> Self:
+        recipe = super().absolute()
+        names = ("files", "validation", "test")
+        files = {name: tuple(str(Path(file).resolve()) for file in getattr(recipe.data, name)) for name in names}
+        there = {name: paths for name, paths in files.items() if paths}
+        teacher = recipe.teacher.path
+        update: dict[str, Any] = {"data": recipe.data.model_copy(update=there)}
+        if teacher is not None:
+            update["teacher"] = recipe.teacher.model_copy(update={"path": str(Path(teacher).resolve())})
+        return recipe.model_copy(update=update)
+
+
+def _has_columns(table: Path) -> bool:
+    """Whether the first line of a file has a tab in it."""
+    if not table.is_file():
+        return False
+    try:
+        with table.open("rb") as file, gzip.open(file) if file.peek(2)[:2] == b"\x1f\x8b" else file as lines:
+            return b"\t" in lines.readline(1_000_000)
+    except (OSError, EOFError, zlib.error):
+        return False
