@@ -1,12 +1,14 @@
 """``vitrail explain``."""
 
-from itertools import chain, count
+import re
+from itertools import chain, count, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from vitrail.cli.console import Force, Json, Normalisation, Unread, from_one, parse_size, print_json
+from vitrail.errors import InputError
 from vitrail.terminal.console import printable, say, tell
 from vitrail.terminal.progress import counting, working
 
@@ -21,10 +23,18 @@ LETTERS = 100  # bytes of the name of a file that is written, of the 255 that sy
 def explain(
     run: Annotated[str, typer.Argument(help="A run directory, or weights with a head.", metavar="RUN")],
     inputs: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(help="Picture files, folders, or - for standard input.", metavar="PICTURE"),
-    ],
+    ] = None,
+    *,
     out: Annotated[Path, typer.Option(help="Folder to write pages, PNG and JSON files to.", metavar="DIR")],
+    text: Annotated[
+        list[str] | None, typer.Option("--text", help="A sentence, for a model of text. Repeatable.", metavar="TEXT")
+    ] = None,
+    target: Annotated[
+        list[str] | None,
+        typer.Option("--target", help="What is said of it, one for each. Default: the model's own.", metavar="TEXT"),
+    ] = None,
     method: Annotated[
         list[str] | None,
         typer.Option(help="attention, rollout, relevance or gradcam. Repeatable. Default: all.", metavar="NAME"),
@@ -57,7 +67,13 @@ def explain(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Explain predictions: an interactive page per picture, overlays as PNG, numbers as JSON."""
+    """Explain predictions: an interactive page per picture or sentence, overlays as PNG, numbers as JSON."""
+    if text:
+        _alone(inputs)
+        _sentences(run, text, target, out, force=force, as_json=as_json)
+        return
+    if not inputs:
+        raise InputError("name pictures to explain, or give sentences to a model of text with --text.")
     with working("Starting ..."):
         from vitrail.files import Output
         from vitrail.lens import explain as explain_picture
@@ -122,6 +138,34 @@ def explain(
     unread.finish()
 
 
+def _alone(pictures: list[str] | None) -> None:
+    for one in pictures or ():
+        raise InputError(f"{one!r} is given and --text too; explain pictures or sentences, one or the other.")
+
+
+def _sentences(run: str, texts: list[str], targets: list[str] | None, out: Path, *, force: bool, as_json: bool) -> None:
+    """A page of which word looks at which, for each sentence."""
+    with working("Starting ..."):
+        from vitrail.files import Output
+        from vitrail.report.words import write_reading
+        from vitrail.runs import open_run
+        from vitrail.tasks.translate.reading import seen_through
+        from vitrail.tasks.translate.translator import Translator
+
+        if targets is not None and len(targets) != len(texts):
+            raise InputError(f"{len(targets)} --target and {len(texts)} --text were given; give one for each, or none.")
+        translator = Translator.of(open_run(run).trained())
+        output, written = Output(out, force=force), dict[str, Any]()
+    title = f"{Path(run).name}: {translator.model.summary()}"
+    for one, target in zip_longest(texts, targets or []):
+        name = _free("-".join(re.findall(r"\w+", one)[:6]) or "sentence", written)
+        with working("Looking ..."):
+            reading, said = seen_through(translator, one, target)
+            written[name] = write_reading(output, name, reading, source=one, written=said, title=title)
+        page = out / f"{name}.html"
+        print_json({"text": one, "page": str(page), **written[name]}) if as_json else tell(f"{one}  {said}  {page}")
+
+
 def _say(file: str, facts: dict[str, Any], page: Path, *, as_json: bool) -> None:
     if as_json:
         print_json({"file": file, "page": str(page), **facts})
@@ -136,8 +180,6 @@ def _say(file: str, facts: dict[str, Any], page: Path, *, as_json: bool) -> None
 
 def _site(config: Any, layer: int | None, head: int | None) -> tuple[int | None, int | None]:
     """The layer and the head that are asked for, by their indices."""
-    from vitrail.errors import InputError
-
     number = None if layer is None else from_one("layer", layer, config.depth)
     heads = config.layers[-1 if number is None else number][0]
     if number is not None and not heads:
@@ -153,8 +195,6 @@ def _truth(file: str, labels: tuple[str, ...]) -> str | None:
 
 def _apart(inputs: "list[Input]", out: Path) -> "list[Input]":
     """Pictures to explain, none of which is where the pages go: they might be written over."""
-    from vitrail.errors import InputError
-
     inside = [one.name for one in inputs if one.name != "-" and Path(one.name).parent.resolve() == out.resolve()]
     if inside:
         raise InputError(f"{inside[0]!r} is in {str(out)!r}, where the pages would go; choose another --out.")
@@ -175,8 +215,6 @@ def _index(labels: tuple[str, ...], label: str) -> int:
 
 def _check_tokens(size: tuple[int, int], patch: int) -> None:
     """So many that their patterns can be looked at."""
-    from vitrail.errors import InputError
-
     count = (size[0] // patch) * (size[1] // patch)
     if count > TOKENS:
         raise InputError(
