@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 import vitrail
-from vitrail.cli import convert, embed, evaluate, explain, figures, models, predict, recipes, train, walk
+from vitrail.cli import convert, embed, evaluate, explain, figures, models, predict, recipes, train, translate, walk
 from vitrail.errors import InputError
 from vitrail.terminal.console import say
 
@@ -32,6 +32,7 @@ VERBS: dict[Callable[..., None], str] = {
     train.train: "Train a model on your data.",
     evaluate.evaluate: "Measure a model on labelled data.",
     predict.predict: "Label pictures.",
+    translate.translate: "Translate lines of text.",
     explain.explain: "Show where a model looks, and why.",
     figures.figures: "Draw what a model has learned.",
     walk.walk: "Follow one attention layer step by step.",

@@ -14,18 +14,25 @@ from vitrail.terminal.progress import counted, working
 def evaluate(
     run: Annotated[str, typer.Argument(help="A run directory, or weights with a head.", metavar="RUN")],
     data: Annotated[
-        str | None,
+        list[str] | None,
         typer.Argument(
-            help="Labelled pictures: a folder or a CSV file. Default: the run's own test pictures, or those it was "
-            "validated on.",
+            help="Labelled pictures: a folder or a CSV file. Sentences: two files, or a table. Default: the run's own "
+            "test part, or what it was validated on.",
             metavar="DATA",
         ),
     ] = None,
     normalise: Normalisation = None,
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", help="How sentences are translated: any option of `vitrail translate`.", metavar="NAME=VALUE"
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Evaluate a model: accuracy, top 5, precision and recall per class, calibration."""
+    """Evaluate a model: accuracy, each class and calibration of pictures; BLEU and chrF of sentences."""
     with working("Starting ..."):
+        from vitrail.config import override
         from vitrail.machine import keep_memory
         from vitrail.runs import Run
 
@@ -35,7 +42,7 @@ def evaluate(
         model = weights.model().float()
     for note in weights.remarks:
         say(f"note: {note}")
-    examples = opened.evaluation_set(data, counted, weights=weights)
+    examples = opened.evaluation_set(data, counted, weights=weights, options=override({}, assignments or ()))
     for line in first_of([f"set aside: {one.what}: {one.why}" for one in examples.aside]):
         say(line)
     if examples.seen:
@@ -46,7 +53,7 @@ def evaluate(
         scores = measurement.values if measurement.scores is None else asdict(measurement.scores)
         found: dict[str, Any] = {"part": examples.part, "set aside": len(examples.aside), "trained on": examples.seen}
         found["aside"] = [asdict(one) for one in examples.aside]
-        print_json({"run": run, "data": data, **found, **scores})
+        print_json({"run": run, "data": data[0] if data and len(data) == 1 else data or None, **found, **scores})
         return
     for section in opened.task.score_tables(measurement):
         lines = table(*section.columns)

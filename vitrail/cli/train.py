@@ -17,10 +17,10 @@ INTERRUPTED = 130  # the exit status of a program that Ctrl-C ended
 
 def train(
     what: Annotated[
-        str | None,
+        list[str] | None,
         typer.Argument(
-            help="A folder of pictures, a CSV file, a recipe.toml, or a built-in recipe (see `vitrail recipes`). "
-            "Default: digits, or with --resume what the run is.",
+            help="A folder of pictures, a CSV file, two files of sentences line by line, a recipe.toml, or a built-in "
+            "recipe (see `vitrail recipes`). Default: digits, or with --resume what the run is.",
             metavar="WHAT",
         ),
     ] = None,
@@ -49,10 +49,15 @@ def train(
         int | None, typer.Option(help="Number of passes over the training data.", min=1, metavar="N")
     ] = None,
     batch: Annotated[
-        int | None, typer.Option(help="Examples per update, over all processes.", min=1, metavar="N")
+        int | None,
+        typer.Option(help="Examples (of sentences: tokens) per update, over all processes.", min=1, metavar="N"),
     ] = None,
     seed: Annotated[
         int | None, typer.Option(help="Random seed of everything but the train/test split.", min=0, metavar="N")
+    ] = None,
+    teacher: Annotated[
+        str | None,
+        typer.Option(help="A run whose translations are learned instead of the given ones.", metavar="RUN"),
     ] = None,
     assignments: Annotated[
         list[str] | None,
@@ -79,7 +84,7 @@ def train(
 ) -> None:
     """Train a model, from scratch or from weights, and test it on held-out data."""
     given: dict[str, Any] = {"data": data, "model": model, "weights": weights, "freeze": freeze, "minutes": minutes}
-    given |= {"epochs": epochs, "batch": batch, "seed": seed}
+    given |= {"epochs": epochs, "batch": batch, "seed": seed, "teacher": teacher}
     given |= {"image": None if image is None else parse_size("--image", image)}
     options = {name: value for name, value in given.items() if value is not None}
     with working("Starting ..."):
@@ -87,7 +92,7 @@ def train(
         from vitrail.trainer import Training
         from vitrail.training import Interrupted
 
-    training = Training(what, options, assignments or [], also="--json" if as_json else "")
+    training = Training(what or [], options, assignments or [], also="--json" if as_json else "")
     if preview is not None:
         check_free(preview, force=force)
         tell(f"preview: {training.preview(preview)}")
