@@ -15,7 +15,7 @@ README = (Path(__file__).parent.parent / "README.md").read_text()
 def test_the_python_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     names: dict[str, object] = {}
     for block in blocks:
         with warnings.catch_warnings():

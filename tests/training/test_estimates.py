@@ -45,15 +45,15 @@ def task_of(**train):
 
 
 @pytest.mark.parametrize(("image", "batch", "recompute"), [(224, 24, False), (384, 8, False), (384, 12, True)])
-def test_the_memory_of_a_step_is_foretold(image, batch, recompute):
+def test_the_memory_of_a_step_is_predicted(image, batch, recompute):
     ran = subprocess.run(
         [sys.executable, "-c", PROCESS, str(image), str(batch), str(recompute)], check=True, stdout=subprocess.PIPE
     )
     config = configure("vit-ti/16", image=image, classes=10)
     one = kept(config)
     activations = batch * (one.recomputing if recompute else one.training)
-    foretold = 12 * config.parameters() + estimates.OVER * activations  # beside the weights, which were there
-    assert 0.6 * foretold < int(ran.stdout) < 1.15 * foretold
+    predicted = 12 * config.parameters() + estimates.OVER * activations  # beside the weights, which were there
+    assert 0.6 * predicted < int(ran.stdout) < 1.15 * predicted
 
 
 def test_what_is_kept_is_what_a_real_pass_saves():
