@@ -3,7 +3,8 @@
 import ctypes
 import os
 import signal
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from vitrail.errors import InputError
@@ -47,6 +48,22 @@ def multiplies_bf16() -> bool:
 
     able = torch.cpu.get_capabilities()
     return bool(able.get("avx512_bf16") or able.get("amx_bf16"))
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """Compute with so many threads at most: where little is computed at a time, waiting for others costs more."""
+    import torch  # noqa: PLC0415
+
+    before = torch.get_num_threads()
+    if count >= before:
+        yield
+        return
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def available_memory() -> int | None:

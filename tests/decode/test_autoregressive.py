@@ -152,7 +152,7 @@ class Table:
         self.rows = [(*row, token) for row, token in zip(self.rows, tokens.tolist(), strict=True)]
         return torch.stack([self.logits(row) for row in self.rows])
 
-    def select(self, rows, sources=None):  # noqa: ARG002
+    def select(self, rows, *, sources=True):  # noqa: ARG002
         self.rows = [self.rows[row] for row in rows.tolist()]
 
 

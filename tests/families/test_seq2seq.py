@@ -120,10 +120,14 @@ def test_a_cached_step_is_the_full_forward(fields, beams):
     torch.testing.assert_close(logits, model((source[rows], given[:, :3]))[:, -1])
     kept = torch.tensor([3, 0])
     order = (kept[:, None] * beams + torch.arange(beams).flip(0)).flatten()
-    steps.select(order, kept)
+    steps.select(order)
     logits = steps(target[order, 3])
     whole = torch.cat([given[order, :3], target[order, 3:4]], 1)
     torch.testing.assert_close(logits, model((source[rows[order]], whole))[:, -1])
+    among = torch.arange(2 * beams).view(2, beams).roll(1, 1).flatten()  # those of one source change places
+    steps.select(among, sources=False)
+    whole = torch.cat([whole[among], target[order, 4:5]], 1)
+    torch.testing.assert_close(steps(target[order, 4]), model((source[rows[order]], whole))[:, -1])
 
 
 @torch.no_grad()

@@ -53,22 +53,15 @@ class Attention(nn.Module):
         context: Tensor | None = None,
         cache: "Cache | None" = None,
     ) -> Tensor:
-        """(b i w), and a context (b j w) to look at in its stead -> (b i w).
-
-        Several rows that follow one another may share a context, as the beams of a search do: (b m i w) -> (b m i w),
-        with b m rows for a context of b.
-        """
+        """(b i w), and a context (b j w) to look at in its stead -> (b i w)."""
         if cache is None:
             k, v = self.keys_values(x if context is None else context)
         elif context is None:
             k, v = self._apart(cache.extend(self.key_value(x)))
         else:
             k, v = cache.keep(lambda: self.keys_values(context))
-        q = self.query(x)
-        if len(q) == len(k):
-            return self.out(join_heads(self.kernel(split_heads(q, self.heads), k, v, mask)))
-        z = self.kernel(split_heads(q.reshape(len(k), -1, self.widths[0]), self.heads), k, v, mask)  # b h (m i) d
-        return self.out(join_heads(z).view(*x.shape[:2], self.widths[1]))
+        q = split_heads(self.query(x), self.heads)
+        return self.out(join_heads(self.kernel(q, k, v, mask)))
 
     def keys_values(self, y: Tensor) -> tuple[Tensor, Tensor]:
         """(b j w) -> k (b h j d), v (b h j r)."""
@@ -152,15 +145,15 @@ class Cache:
             self.kept = make()
         return self.kept
 
-    def select(self, rows: Tensor, contexts: Tensor | None = None) -> None:
-        """Go on with these rows of the batch, at all sites: beams in another order, or without what has ended; and with
-        these of their contexts, or with all of them.
+    def select(self, rows: Tensor, *, contexts: bool = True) -> None:
+        """Go on with these rows of the batch, at all sites: beams in another order, more of them, or without what has
+        ended. Rows that stay with the context that was at their place, as beams do among themselves, need none moved.
         """
         for one in self:
             if one.grown is not None:
                 one.grown = one.grown[rows]
-            if contexts is not None and one.kept is not None:
-                one.kept = (one.kept[0][contexts], one.kept[1][contexts])
+            if contexts and one.kept is not None:
+                one.kept = (one.kept[0][rows], one.kept[1][rows])
 
     def rewind(self, steps: int) -> None:
         """Forget the last tokens, at all sites: as if those steps had not been taken."""

@@ -20,10 +20,9 @@ class Steps(Protocol):
     def __call__(self, tokens: Tensor) -> Tensor:
         """The last token of each row (b) -> the logits of the next (b v)."""
 
-    def select(self, rows: Tensor, sources: Tensor | None = None) -> None:
-        """Go on with these rows, each with its own past; and with these sources, where some have left.
-
-        Rows that follow one another share a source, as many for each.
+    def select(self, rows: Tensor, *, sources: bool = True) -> None:
+        """Go on with these rows, each with its own past and source; without sources, each place keeps the one it has,
+        since rows change places among those of one source.
         """
 
 
@@ -124,7 +123,7 @@ def _one_each(
             if not len(rows):
                 break
             alive, tokens, scores, past = alive[rows], tokens[rows], scores[rows], past[rows]
-            steps.select(rows, rows)
+            steps.select(rows)
     return [found[source] for source in range(count)]
 
 
@@ -164,8 +163,8 @@ def beam_search(
         if not going or length == limits.most:
             break
         rows = torch.tensor(going, device=steps.device)
-        left = len(going) < len(alive)
-        steps.select((rows[:, None] * past.shape[1] + source[rows]).flatten(), rows if left else None)
+        moved = len(going) < len(alive) or source.shape[1] != past.shape[1]  # sources have left, or have more beams
+        steps.select((rows[:, None] * past.shape[1] + source[rows]).flatten(), sources=moved)
         alive = [alive[row] for row in going]
         scores, source, token = values[rows], source[rows], token[rows]
         past = torch.cat([past[rows[:, None], source], token[:, :, None]], dim=2)

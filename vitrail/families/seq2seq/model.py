@@ -146,7 +146,7 @@ class Seq2Seq(Model):
 
 
 class CachedSteps:
-    """Decoding token by token: the logits of what follows, of all rows; several rows may share a source."""
+    """Decoding token by token: the logits of what follows, of all rows."""
 
     def __init__(self, model: Seq2Seq, source: Tensor) -> None:
         self.model, self.context, self.cache = model, model.encode(source), Cache()
@@ -156,11 +156,11 @@ class CachedSteps:
         """The last token of each row (b) -> the logits of the next (b target)."""
         return self.model.answer(self.model.decode(tokens[:, None], self.context, self.cache))[:, 0]
 
-    def select(self, rows: Tensor, sources: Tensor | None = None) -> None:
-        """Go on with these rows, and with these sources where some have left."""
-        self.cache.select(rows, sources)
-        if sources is not None:
-            self.context = self.context[sources]
+    def select(self, rows: Tensor, *, sources: bool = True) -> None:
+        """Go on with these rows; sources move with them, unless each place keeps its own."""
+        self.cache.select(rows, contexts=sources)
+        if sources:
+            self.context = self.context[rows]
 
 
 def _embedding(config: Seq2SeqConfig, tokens: int) -> TokenEmbedding:

@@ -1,6 +1,7 @@
 """A finished model that translates: lines of text in, lines of text out, in their order."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -16,10 +17,12 @@ from vitrail.decode import Hypothesis, Limits, beam_search, greedy, mask_predict
 from vitrail.errors import InputError
 from vitrail.families.seq2seq.config import Seq2SeqConfig
 from vitrail.families.seq2seq.model import Seq2Seq
+from vitrail.machine import threads
 from vitrail.tasks.task import Trained
 from vitrail.tasks.translate.examples import padded
 
 TOKENS, SHORT = 2_048, 16  # of sources that are translated together, each taken for so many at least
+FEW = 1_024  # numbers of a step, all rows together, up to which one thread is faster than two (bench/README.md)
 WINDOW = 512  # sentences that are put in order of their lengths, and given when all before them are there
 NO_WORDS = (PAD, BEGIN, UNKNOWN, MASK)  # which are never said
 
@@ -184,6 +187,14 @@ class Translator:
             )
             return [every[: how.nbest] for every in found]
         limits = Limits(model.config.begin, model.config.end, model.config.length, NO_WORDS)
+        few = len(tokens) * (how.beam if how.method == "beam" else 1) * model.config.width <= FEW
+        with threads(1) if few else nullcontext():
+            return self._token_by_token(source, limits, how, generator)
+
+    def _token_by_token(
+        self, source: torch.Tensor, limits: Limits, how: Decoding, generator: torch.Generator | None
+    ) -> list[list[Hypothesis]]:
+        model = self.model
         if how.method == "beam":
             every = beam_search(model.steps(source), len(source), limits, beam=how.beam, penalty=how.penalty)
             return [some[: how.nbest] for some in every]
