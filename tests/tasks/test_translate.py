@@ -375,3 +375,30 @@ def test_languages_of_one_alphabet_share_a_vocabulary(sources, targets, shared):
     assert [choice.field for choice in choices] == ["data.shared", "data.vocabulary"]
     given, _ = choose_vocabulary(TranslateRecipe(data={"shared": not shared, "vocabulary": 99}), both)
     assert (given.data.shared, given.data.vocabulary) == (not shared, 99)
+
+
+def test_what_was_learned_is_gone_on_from(teacher, tmp_path):
+    """A model as it was, with its vocabulary, on other sentences; or as a parallel one, whose lengths alone are new."""
+    _, run = teacher
+    files = write_pairs(tmp_path, 40, seed=11)
+    how = {name: value for name, value in SMALL.items() if name.startswith("train.")}
+    after = vt.train(files, out=tmp_path / "run", weights=run.path, settings=how, epochs=1, quiet=True)
+    assert (after.path / "tokenizer.json").read_bytes() == (run.path / "tokenizer.json").read_bytes()
+    held = [run.path.parent / f"val.{side}" for side in ("low", "up")]
+    assert after.evaluate(held, method="greedy").values["exact"] == pytest.approx(run.result["exact"], abs=0.1)
+    from vitrail.tasks import read_recipe
+    from vitrail.tasks.registry import TranslateTask
+
+    begun = TranslateTask.prepare(read_recipe(files, [f"weights.path={run.path}", "model.parallel=true"])).model()
+    before, now = run.weights().model().state_dict(), begun.state_dict()
+    assert sorted(now.keys() - before.keys()) == ["lengths.bias", "lengths.weight"]
+    assert all(torch.equal(tensor, now[name]) for name, tensor in before.items())
+    with pytest.raises(InputError, match="have their own width"):
+        TranslateTask.prepare(read_recipe(files, [f"weights.path={run.path}", "model.width=64"]))
+
+
+def test_weights_of_another_kind_are_refused(tmp_path):
+    files = write_pairs(tmp_path, 40)
+    vt.save(vt.build("vit-pico/2"), tmp_path / "vit")
+    with pytest.raises(InputError, match="is a vit, which translates nothing"):
+        vt.train(files, out=tmp_path / "run", weights=tmp_path / "vit", quiet=True)

@@ -8,9 +8,10 @@ from torch import Tensor
 
 from vitrail.core import CAUSAL, NONE, Block, Cache, Mask, TokenEmbedding, norms, positions, unembedding
 from vitrail.core.linear import linear
+from vitrail.data.normalise import Normalise
 from vitrail.errors import InputError
 from vitrail.families.blocks import last_norm, stack
-from vitrail.families.model import Model, families
+from vitrail.families.model import Adapted, Model, State, families
 from vitrail.families.seq2seq.config import SENTENCE, Seq2SeqConfig
 
 Pair: TypeAlias = tuple[Tensor, Tensor]  # tokens of sources (b s) and of targets (b t), from what they begin with on
@@ -123,6 +124,31 @@ class Seq2Seq(Model):
         words = f"{c.source:,} tokens for both" if c.shared else f"{c.source:,} and {c.target:,} tokens"
         kind = "parallel, " if c.parallel else ""
         return f"{kind}{words}, width {c.width}, {c.depth} + {c.decoder} layers, {c.heads} heads"
+
+    @classmethod
+    def adapt(
+        cls,
+        config: Seq2SeqConfig,
+        state: State,
+        normalise: Normalise | None = None,
+        *,
+        head: str = "keep",
+        **changes: Any,
+    ) -> Adapted:
+        """As a parallel model or not, which predicts lengths or not, with other dropout: the other weights stay."""
+        wanted = Seq2SeqConfig(**{**config.model_dump(), **changes})
+        free = ("parallel", "lengths", "room", "dropout", "drop_path", "pad", "begin", "end", "mask", "length")
+        other = [name for name, value in wanted.model_dump().items() if value != getattr(config, name)]
+        fixed = [name for name in other if name not in free or (name == "length" and config.position == "learned")]
+        if fixed or head != "keep":
+            name = (fixed or ["head"])[0]
+            raise InputError(f"weights of a seq2seq have their own {name}; leave it out.")
+        if wanted.lengths == config.lengths:
+            return Adapted(wanted, state, normalise)
+        state = {name: tensor for name, tensor in state.items() if not name.startswith("lengths.")}
+        fresh = linear(wanted.width, 2 * wanted.lengths + 1).state_dict() if wanted.lengths else {}
+        state |= {f"lengths.{name}": tensor for name, tensor in fresh.items()}
+        return Adapted(wanted, state, normalise, ["lengths are predicted afresh"] if fresh else [])
 
     @classmethod
     def check(cls, config: Seq2SeqConfig) -> None:

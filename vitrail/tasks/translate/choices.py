@@ -17,6 +17,7 @@ class Facts:
     tokens: int  # of their targets
     stretch: float = 1.0  # how many times as long as its source a target is at most
     bf16: bool = False  # whether the processor multiplies in it
+    weights: bool = False  # whether there are some to start from
 
 
 SMALL, MEDIUM = 50_000, 500_000  # pairs
@@ -51,15 +52,16 @@ def choose(recipe: TranslateRecipe, facts: Facts) -> tuple[TranslateRecipe, list
 def _choices(recipe: TranslateRecipe, facts: Facts) -> list[Choice]:
     m = facts.pairs
     few = f"{m:,} pairs to train on"
+    rates = (5e-3 if m < SMALL else 2e-3, 1e-2) if not facts.weights else (1e-3, 3e-3)
     batch = recipe.train.batch if "batch" in recipe.train.model_fields_set else 4096
     epochs = max(5, min(100, round(SEEN / max(1, facts.tokens))))
     parallel = bool(recipe.model.get("parallel"))
     return [
-        *_shape(recipe.model, m),
+        *([] if facts.weights else _shape(recipe.model, m)),
         *(_lengths(recipe.model, facts) if parallel else []),
         Choice("optim.name", "muon", "as good after a third of the epochs as AdamW"),
-        Choice("optim.lr", 5e-3 if m < SMALL else 2e-3, few),
-        Choice("optim.muon", 1e-2, "of the matrices"),
+        Choice("optim.lr", rates[0], "weights that are good already" if facts.weights else few),
+        Choice("optim.muon", rates[1], "of the matrices"),
         Choice("optim.beta2", 0.98, "as in Vaswani et al. 2017"),
         Choice("train.epochs", epochs, f"{facts.tokens:,} tokens: about 25 million in all, within 5 to 100 epochs"),
         Choice("train.batch", batch, "tokens of targets"),

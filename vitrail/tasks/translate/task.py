@@ -27,6 +27,7 @@ from vitrail.tasks.translate.measured import TestPairs
 from vitrail.tasks.translate.recipe import Sentences, TranslateRecipe
 from vitrail.tasks.translate.teacher import taught
 from vitrail.tasks.translate.translator import Decoding, Translation, Translator, Vocabularies
+from vitrail.weights import Weights, read
 
 BLEU, EXACT = Metric("bleu"), Metric("exact", percent=True)
 
@@ -54,11 +55,10 @@ class TranslateTask(Task):
     @classmethod
     def prepare(cls, recipe: TranslateRecipe, progress: Progress = silent) -> "TranslateTask":
         """Read the sentences, learn the vocabulary, and choose what the recipe leaves out."""
-        if recipe.weights.path is not None:
-            raise InputError("weights to start from are not for translating yet; leave weights.path out.")
         parts = read_parts(recipe.data)
-        recipe, first = choose_vocabulary(recipe, parts.train)
-        words = learn(recipe.data, parts.train)
+        start = _start(recipe)
+        recipe, first = (recipe, []) if start else choose_vocabulary(recipe, parts.train)
+        words = start.words if start else learn(recipe.data, parts.train)
         tokens, long = tokenise(parts.train, words, recipe.data.longest)
         aside = [*parts.aside, *long]
         _check(parts.wrong + len(parts.train) - len(tokens), parts.total, aside, recipe.data)
@@ -67,17 +67,24 @@ class TranslateTask(Task):
             int(tokens.lengths[:, 1].sum()),
             stretch=round(float((tokens.lengths[:, 1] / tokens.lengths[:, 0]).max()), 2),
             bf16=multiplies_bf16(),
+            weights=start is not None,
         )
         filled, choices = choose(recipe, facts)
-        sizes = {"source": len(words.source), "target": len(words.target), "length": recipe.data.longest}
-        special = {"pad": PAD, "begin": BEGIN, "end": END, "mask": MASK, "shared": words.source is words.target}
         given = {name: value for name, value in filled.model.items() if name != "name"}
-        config = configure(filled.model["name"], **{**sizes, **special, **given})
+        weights = None if start is None else start.weights.adapted(**{"length": recipe.data.longest, **given})
+        if weights is None:
+            sizes = {"source": len(words.source), "target": len(words.target), "length": recipe.data.longest}
+            special = {"pad": PAD, "begin": BEGIN, "end": END, "mask": MASK, "shared": words.source is words.target}
+            config = configure(filled.model["name"], **{**sizes, **special, **given})
+        else:
+            config = weights.config
         del progress
         return cls(
             recipe=filled,
             config=config,
             choices=[*first, *choices],
+            given=None if start is None else start.weights,
+            weights=weights,
             parts=parts,
             words=words,
             tokens=tokens,
@@ -209,6 +216,25 @@ class TranslateTask(Task):
             f"{found.part} BLEU {found.bleu}, chrF {found.chrf}, exact match {found.exact:.2%} "
             f"({found.tested:,} sentences, {found.method})"
         )
+
+
+@dataclass(frozen=True, eq=False)
+class _Start:
+    """A model to start from, and its vocabularies."""
+
+    weights: Weights
+    words: Vocabularies
+
+
+def _start(recipe: TranslateRecipe) -> _Start | None:
+    path = recipe.weights.path
+    if path is None:
+        return None
+    weights = read(path)
+    if weights.family != "seq2seq":
+        raise InputError(f"{path!r} is a {weights.family}, which translates nothing; leave weights.path out.")
+    folder = Path(path) if Path(path).is_dir() else Path(path).parent
+    return _Start(weights, Vocabularies.read(folder))
 
 
 def read_parts(data: Sentences) -> PairParts:
