@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from vitrail import machine
 
@@ -67,3 +68,13 @@ def test_bf16_is_multiplied_where_the_processor_says_so():
         pytest.skip("no list of instructions here")
     words = set(flags.read_text().split())
     assert machine.multiplies_bf16() == bool(words & {"avx512_bf16", "amx_bf16"})
+
+
+def test_threads_are_fewer_for_a_while():
+    before = torch.get_num_threads()
+    with pytest.raises(KeyError), machine.threads(1):
+        assert torch.get_num_threads() == 1
+        raise KeyError
+    assert torch.get_num_threads() == before
+    with machine.threads(before + 5):
+        assert torch.get_num_threads() == before
