@@ -245,7 +245,8 @@ def test_lists_are_whole_in_any_terminal(invoke, monkeypatch, verb, columns):
 
 
 def test_a_pipe_gets_a_line_a_recipe():
-    assert [line.split()[0] for line in vitrail("recipes").stdout.splitlines()] == ["name", "digits", "fashion"]
+    lines = vitrail("recipes").stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["name", "dates", "digits", "fashion"]
 
 
 def test_recipes_say_what_they_reached():

@@ -10,6 +10,7 @@ import sys
 import pytest
 from corpus import write_classes
 from processes import vitrail
+from sentences import SMALL, write_pairs
 
 import vitrail as vt
 from vitrail.cli import VERBS
@@ -22,6 +23,9 @@ def place(once):
     def make(folder):
         write_classes(folder / "all", {"ant": 12, "bee": 12})
         assert vitrail("train", "all", "--epochs", "2", cwd=folder).returncode == 0
+        words = [word for name, value in SMALL.items() for word in ("--set", f"{name}={value}")]
+        ran = vitrail("train", *write_pairs(folder, 60), "--epochs", "2", "--out", "runs/words", *words, cwd=folder)
+        assert ran.returncode == 0
 
     return once("verbs", make)
 
@@ -30,6 +34,7 @@ DEFAULTS = {
     "train": [],
     "evaluate": ["runs/all"],
     "predict": ["runs/all", "all/ant/000.png"],
+    "translate": ["runs/words", "abcd"],
     "explain": ["runs/all", "all/ant/000.png", "--out", "why"],
     "figures": ["runs/all", "--out", "figures"],
     "walk": [],

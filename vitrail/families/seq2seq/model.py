@@ -136,7 +136,7 @@ class Seq2Seq(Model):
         **changes: Any,
     ) -> Adapted:
         """As a parallel model or not, which predicts lengths or not, with other dropout: the other weights stay."""
-        wanted = Seq2SeqConfig(**{**config.model_dump(), **changes})
+        wanted = Seq2SeqConfig(**config.model_dump() | {name: one for name, one in changes.items() if one is not None})
         free = ("parallel", "lengths", "room", "dropout", "drop_path", "pad", "begin", "end", "mask", "length")
         other = [name for name, value in wanted.model_dump().items() if value != getattr(config, name)]
         fixed = [name for name in other if name not in free or (name == "length" and config.position == "learned")]
