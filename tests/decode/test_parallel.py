@@ -52,12 +52,12 @@ def test_it_is_the_paper_s(passes):
     found = mask_predict(model, source, passes=passes, candidates=3, never=NEVER)
     for row, every in zip(source, found, strict=True):
         row = row[row != PAD]  # noqa: PLW2901
-        logits = model.length_logits(model.encode(row[None]))[0]
-        lengths = [max(1, len(row) - 1 + int(place) - 5) for place in logits.topk(3).indices]
+        likely = model.length_logits(model.encode(row[None]))[0].float().log_softmax(0).topk(3)
+        lengths = [max(1, len(row) - 1 + int(place) - 5) for place in likely.indices]
         expected = {}
-        for length in lengths:
+        for length, more in zip(lengths, likely.values.tolist(), strict=True):
             tokens, score = by_the_paper(model, row, length, passes)
-            expected[(*tokens, END)] = score
+            expected[(*tokens, END)] = (length * score + more) / (length + 1)
         assert {one.tokens for one in every} == set(expected)
         for one in every:
             assert one.score == pytest.approx(expected[one.tokens], abs=1e-5)

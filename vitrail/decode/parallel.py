@@ -23,8 +23,10 @@ def mask_predict(
     factor: float = 1.0,
     never: tuple[int, ...] = (),
 ) -> list[list[Hypothesis]]:
-    """For each source (b s) what is said at each of the likeliest lengths, the best first, by the mean log-probability.
+    """For each source (b s) what is said at each of the likeliest lengths, the best first.
 
+    The score is the mean of the log-probabilities of the tokens and, as of one more, of the length: by the tokens alone
+    a length that was never seen may look better than the right one. (The paper goes by the tokens.)
     In pass t of T, N (T - t) / T of a sequence's N tokens, those of the lowest probability, are masked and said anew.
     Lengths are predicted, times a factor; a model that predicts none is given room enough, and cut after END.
     """
@@ -36,13 +38,14 @@ def mask_predict(
     context = model.encode(source)
     if not model.config.lengths:
         return _cut_after_end(model, source, context, factor, never)
-    lengths = _lengths(model, source, context, candidates, factor)  # b l
+    lengths, likely = _lengths(model, source, context, candidates, factor)  # b l
     several = lengths.shape[1]
     rows = torch.arange(len(source), device=source.device).repeat_interleave(several)
     tokens, said = _filled(model, context[rows], lengths.flatten(), passes, never)
     found: list[list[Hypothesis]] = [[] for _ in range(len(source))]
-    for row, length in enumerate(lengths.flatten().tolist()):
-        one = Hypothesis((*tokens[row, :length].tolist(), model.config.end), float(said[row, :length].mean()))
+    totals = (said.sum(1) + likely.flatten()) / (lengths.flatten() + 1)
+    for row, (length, score) in enumerate(zip(lengths.flatten().tolist(), totals.tolist(), strict=True)):
+        one = Hypothesis((*tokens[row, :length].tolist(), model.config.end), score)
         if one not in found[row // several]:  # of the same length, which short ones may have
             found[row // several].append(one)
     return [sorted(every, key=lambda one: -one.score) for every in found]
@@ -53,16 +56,19 @@ def room(sources: Tensor, config: "Seq2SeqConfig", factor: float = 1.0) -> Tenso
     return (factor * (config.room * sources + 1)).ceil().long().clamp(1, config.length)
 
 
-def _lengths(model: "Seq2Seq", source: Tensor, context: "Context", candidates: int, factor: float) -> Tensor:
-    """The likeliest lengths of the targets, (b l)."""
+def _lengths(
+    model: "Seq2Seq", source: Tensor, context: "Context", candidates: int, factor: float
+) -> tuple[Tensor, Tensor]:
+    """The likeliest lengths of the targets and their log-probabilities, (b l) each; with a factor all are as likely."""
     c = model.config
     counts = (source != c.pad).sum(1) - 1  # without END
-    logits = model.length_logits(context)
-    offsets = logits.topk(min(candidates, logits.shape[1])).indices - c.lengths
+    logits = model.length_logits(context).float()
+    likely, classes = logits.log_softmax(-1).topk(min(candidates, logits.shape[1]))
+    offsets = classes - c.lengths
     if factor != 1:  # the likeliest one times the factor, and those next to it
         near = torch.arange(offsets.shape[1], device=source.device)
-        offsets = offsets[:, :1] + (near + 1) // 2 * (1 - 2 * (near % 2))
-    return ((counts[:, None] + offsets).clamp(min=1) * factor).round().long().clamp(1, c.length)
+        offsets, likely = offsets[:, :1] + (near + 1) // 2 * (1 - 2 * (near % 2)), torch.zeros_like(likely)
+    return ((counts[:, None] + offsets).clamp(min=1) * factor).round().long().clamp(1, c.length), likely
 
 
 def _filled(
