@@ -55,6 +55,7 @@ def _choices(recipe: TranslateRecipe, facts: Facts) -> list[Choice]:
     rates = (5e-3 if m < SMALL else 2e-3, 1e-2) if not facts.weights else (1e-3, 3e-3)
     batch = recipe.train.batch if "batch" in recipe.train.model_fields_set else 4096
     epochs = max(5, min(100, round(SEEN / max(1, facts.tokens))))
+    whole = recipe.train.epochs if "epochs" in recipe.train.model_fields_set else epochs
     parallel = bool(recipe.model.get("parallel"))
     return [
         *([] if facts.weights else _shape(recipe.model, m)),
@@ -68,7 +69,7 @@ def _choices(recipe: TranslateRecipe, facts: Facts) -> list[Choice]:
         *([Choice("train.precision", "bf16", "the processor multiplies in it, faster")] if facts.bf16 else []),
         Choice("train.smoothing", 0.1, "as in Vaswani et al. 2017"),
         Choice("train.ema", 0.999, "the mean of the last models translates better than any of them"),
-        Choice("train.evaluate", max(1, round(epochs / 20)), f"{epochs} epochs"),
+        Choice("train.evaluate", max(1, round(whole / 20)), f"{whole} epochs"),
     ]
 
 
