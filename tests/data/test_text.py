@@ -8,6 +8,7 @@ from vitrail.data.pairs import beside, pair_sources, read_pairs, split_pairs
 from vitrail.data.text import Undecodable, read_lines
 from vitrail.data.vocabulary import END, UNKNOWN, Vocabulary
 from vitrail.errors import InputError
+PACKED = gzip.compress(b"abc\n" * 1000, mtime=0)
 
 
 def written(path, data):
@@ -23,7 +24,7 @@ def written(path, data):
         "eins\r\nzwei ü\r\n".encode(),
         b"\xef\xbb\xbf" + "eins\nzwei ü\n".encode(),
         "eins\nzwei ü\n".encode("utf-16"),
-        gzip.compress("eins\r\nzwei ü\n".encode()),
+        gzip.compress("eins\r\nzwei ü\n".encode(), mtime=0),
     ],
 )
 def test_lines_however_they_are_written(tmp_path, data):
@@ -49,8 +50,8 @@ def test_lines_that_are_not_utf_8_are_known(tmp_path):
         (b"", "is empty"),
         (b"\n\r\n \n", "is empty"),
         (b"\0\1\2", "no text, but has bytes of 0"),
-        (gzip.compress(b"abc\n" * 1000)[:-12], "cannot be read to its end"),
-        (gzip.compress(b"abc\n" * 1000)[:20] + b"damage" + gzip.compress(b"abc\n" * 1000)[30:], "cannot be read"),
+        (PACKED[:-12], "cannot be read to its end"),
+        (PACKED[:20] + b"damage" + PACKED[30:], "cannot be read"),
     ],
 )
 def test_files_that_cannot_be_read_are_named(tmp_path, data, says):
