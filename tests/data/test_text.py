@@ -8,6 +8,7 @@ from vitrail.data.pairs import beside, pair_sources, read_pairs, split_pairs
 from vitrail.data.text import Undecodable, read_lines
 from vitrail.data.vocabulary import END, UNKNOWN, Vocabulary
 from vitrail.errors import InputError
+
 PACKED = gzip.compress(b"abc\n" * 1000, mtime=0)
 
 
