@@ -3,7 +3,7 @@
 A layout is one einops pattern, read from left to right to write a file, and from right to left to read one.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -11,7 +11,8 @@ from einops import rearrange
 from torch import Tensor
 
 from vitrail.errors import InputError
-from vitrail.weights.files import Tensors
+from vitrail.weights.files import Tensors, listed
+from vitrail.weights.weights import owned
 
 Parts = tuple[tuple[str, int], ...]  # names, and how many parts of the whole each holds
 
@@ -47,6 +48,27 @@ class Move:
         except Exception:  # noqa: BLE001  # einops says much; the name and the shape are what helps
             shape = tuple(tensor.shape)
             raise InputError(f"{name!r} has shape {shape}, which does not fit the other tensors of the file.") from None
+
+
+def moved(
+    path: str, form: str, moves: Iterable[Move], tensors: Tensors, *, strict: bool
+) -> tuple[dict[str, Tensor], list[str]]:
+    """Our tensors, and the names of theirs that have no place among them."""
+    moves = list(moves)
+    used = [theirs for move in moves for theirs, _ in move.theirs]
+    missing, over = [name for name in used if name not in tensors], sorted(tensors.keys() - set(used))
+    if missing:
+        rest = f", and has {listed(over)} with no place in the model" if over else ""
+        raise InputError(f"{path!r} is of {form} and lacks {listed(missing)}{rest}; it is another model, or damaged.")
+    if over and strict:
+        raise InputError(
+            f"{path!r} has {listed(over)}, with no place in the model, whose answers would then be others; "
+            f"leave them out with strict=False (--partial)."
+        )
+    state: dict[str, Tensor] = {}
+    for move in moves:
+        state |= owned(move.read(tensors))
+    return state, over
 
 
 def _cut(names: Parts, tensors: list[Tensor]) -> dict[str, Tensor]:

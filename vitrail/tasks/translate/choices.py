@@ -60,7 +60,7 @@ def _choices(recipe: TranslateRecipe, facts: Facts) -> list[Choice]:
     return [
         *([] if facts.weights else _shape(recipe.model, m)),
         *(_lengths(recipe.model, facts) if parallel else []),
-        Choice("optim.name", "muon", "as good after a third of the epochs as AdamW"),
+        Choice("optim.name", "muon", "22.9 BLEU after three epochs where AdamW had 14.5 (bench/README.md)"),
         Choice("optim.lr", rates[0], "weights that are good already" if facts.weights else few),
         Choice("optim.muon", rates[1], "of the matrices"),
         Choice("optim.beta2", 0.98, "as in Vaswani et al. 2017"),

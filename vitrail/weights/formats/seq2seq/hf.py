@@ -85,7 +85,7 @@ class HFSeq2Seq(Format):
             known.pop("decoder.embed_tokens.weight", None)
         if config.tied:
             known.pop("lm_head.weight", None)
-        state, over = Moves(NAMES, config).read(path, known, strict=request.strict)
+        state, over = Moves(NAMES, config).read(path, self.name, known, strict=request.strict)
         notes = [f"left out: {', '.join(over)}"] if over else []
         if not stated:
             notes.append("no config.json is beside it: heads, activation and special tokens are assumed")

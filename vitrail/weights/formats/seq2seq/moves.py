@@ -6,11 +6,9 @@ from typing import Any
 
 from torch import Tensor
 
-from vitrail.errors import InputError
 from vitrail.families.seq2seq.config import Seq2SeqConfig
-from vitrail.weights.files import Tensors, listed
-from vitrail.weights.moves import Move
-from vitrail.weights.weights import owned
+from vitrail.weights.files import Tensors
+from vitrail.weights.moves import Move, moved
 
 
 @dataclass(frozen=True)
@@ -91,22 +89,9 @@ class Moves:
                 tuple((f"{name.format(number)}{separator}{kind}", together) for name in maps),
             )
 
-    def read(self, path: str, tensors: Tensors, *, strict: bool) -> tuple[dict[str, Tensor], list[str]]:
+    def read(self, path: str, form: str, tensors: Tensors, *, strict: bool) -> tuple[dict[str, Tensor], list[str]]:
         """Our tensors, and the names of theirs that have no place among them."""
-        moves = list(self)
-        used = [theirs for move in moves for theirs, _ in move.theirs]
-        missing, over = [name for name in used if name not in tensors], sorted(tensors.keys() - set(used))
-        if missing:
-            raise InputError(f"{path!r} lacks {listed(missing)}; it is another model, or damaged.")
-        if over and strict:
-            raise InputError(
-                f"{path!r} has {listed(over)}, with no place in the model, whose answers would then be others; "
-                f"leave them out with strict=False (--partial)."
-            )
-        state: dict[str, Tensor] = {}
-        for move in moves:
-            state |= owned(move.read(tensors))
-        return state, over
+        return moved(path, form, self, tensors, strict=strict)
 
     def write(self, state: dict[str, Any]) -> dict[str, Tensor]:
         """Their tensors."""

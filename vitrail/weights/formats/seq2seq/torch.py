@@ -60,7 +60,8 @@ class TorchSeq2Seq(Format):
             known.pop(found["target"], None) if found["target"] != found["source"] else None
         if config.tied:
             known.pop(found["logits"], None) if found["logits"] not in (found["source"], found["target"]) else None
-        state, over = Moves(_names(stacks, found, positions), config).read(path, known, strict=request.strict)
+        moves = Moves(_names(stacks, found, positions), config)
+        state, over = moves.read(path, self.name, known, strict=request.strict)
         notes += [f"left out: {listed(over)}"] if over else []
         return Weights(path, self.name, self.family, config, state, notes=notes)
 

@@ -16,12 +16,12 @@ from vitrail.weights.formats.base import Format, Request
 from vitrail.weights.formats.vit.hints import Hints, hints_by_user, hints_of
 from vitrail.weights.formats.vit.names import ViTMoves
 from vitrail.weights.formats.vit.shape import Known, Shape
+from vitrail.weights.moves import moved
 from vitrail.weights.weights import (
     Usage,
     Weights,
     checked_config,
     described,
-    owned,
     stated_fit,
     stated_labels,
     stated_normalise,
@@ -65,7 +65,7 @@ class ViTFormat(Shape, Format):
         config = config or checked_config(path, self.family, self.fields(known, hints), tensors)
         if user_hints.pool not in (None, config.pool):
             raise InputError(f"answers={user_hints.pool!r} cannot be: in weights of {self.name} it is {config.pool!r}.")
-        state, over = self._moved(path, config, known, strict=request.strict)
+        state, over = moved(path, self.name, self.moves(config), known.tensors, strict=request.strict)
         notes = [*known.notes, *([f"left out: {listed(over, len(over))}"] if over else [])]
         labels = hints.labels if hints.labels is not None and len(hints.labels) == config.classes else None
         normalise, assumed = hints.normalise, ""
@@ -77,29 +77,6 @@ class ViTFormat(Shape, Format):
             normalise, assumed = None, ""
         fit = stated_fit(about or {})
         return Weights(path, self.name, self.family, config, _one_type(state), normalise, labels, notes, assumed, fit)
-
-    def _moved(
-        self, path: str, config: ViTConfig, known: "Known", *, strict: bool
-    ) -> tuple[dict[str, Tensor], list[str]]:
-        """Our tensors, and the names of theirs that have no place among them."""
-        moves = list(self.moves(config))
-        used = [theirs for move in moves for theirs, _ in move.theirs]
-        missing = [name for name in used if name not in known.tensors]
-        over = sorted(known.tensors.keys() - set(used))
-        if missing:
-            rest = f", and has {listed(over)} with no place in the model" if over else ""
-            raise InputError(
-                f"{path!r} is of {self.name} and lacks {listed(missing)}{rest}; it is another model, or damaged."
-            )
-        if over and strict:
-            raise InputError(
-                f"{path!r} has {listed(over)}, with no place in the model, whose answers would then be others; "
-                f"leave them out with strict=False (--partial)."
-            )
-        state: dict[str, Tensor] = {}
-        for move in moves:
-            state |= owned(move.read(known.tensors))
-        return state, over
 
     def write(self, path: Path, config: ViTConfig, state: dict[str, Tensor], usage: Usage) -> None:
         refused = self._refusal(config)
