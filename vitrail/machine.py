@@ -34,6 +34,14 @@ def return_memory() -> bool:
     return _mallopt({_M_MMAP_THRESHOLD: LARGE, _M_TRIM_THRESHOLD: LARGE})
 
 
+def forget_shapes() -> None:
+    """Have oneDNN keep few of the programs that it makes for each shape of matrices; before the first of them is made.
+
+    Batches of sentences have ever new shapes, and a thousand of them, which it keeps otherwise, took 2 GB.
+    """
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "128")
+
+
 def _mallopt(settings: dict[int, int]) -> bool:
     try:
         mallopt = ctypes.CDLL(None).mallopt

@@ -16,7 +16,7 @@ from vitrail.config import assignments
 from vitrail.distributed import ALONE, World, launch, launched, world
 from vitrail.errors import InputError
 from vitrail.files import Pathlike
-from vitrail.machine import cores, die_with_parent, keep_memory, return_memory
+from vitrail.machine import cores, die_with_parent, forget_shapes, keep_memory, return_memory
 from vitrail.progress import Progress, silent
 from vitrail.recipe import Recipe
 from vitrail.report import write_preview, write_report
@@ -86,6 +86,7 @@ class Training:
         self, what: Sequence[str], options: dict[str, Any], settings: list[str], *, quiet: bool = False, also: str = ""
     ) -> None:
         self.began = time.monotonic()
+        forget_shapes()
         self.what, self.options, self.settings, self.quiet = what, options, settings, quiet
         self.progress: Progress = silent
         self.typed, self.also = "", also  # the command for it, and what else each of several processes is told

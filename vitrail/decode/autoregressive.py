@@ -128,8 +128,8 @@ def narrowed(logits: Tensor, top_k: int = 0, top_p: float = 1.0) -> Tensor:
 def _one_each(
     steps: Steps, count: int, limits: Limits, penalty: float, choose: Callable[[Tensor], tuple[Tensor, Tensor]]
 ) -> list[Hypothesis]:
-    """One sequence for each source, of tokens that are chosen from logits (b v), with their log-probabilities; those that
-    have ended leave the batch.
+    """One sequence for each source, of tokens chosen from logits (b v), each with its log-probability; those that have
+    ended leave the batch.
     """
     found: dict[int, Hypothesis] = {}
     alive, scores = torch.arange(count, device=steps.device), torch.zeros(count, device=steps.device)
