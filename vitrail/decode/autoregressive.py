@@ -42,22 +42,7 @@ class Limits:
     def log_probabilities(self, logits: Tensor) -> Tensor:
         """Of each token (b v), with none of those that are never said."""
         said = logits.float().log_softmax(-1)
-        return said.index_fill_(-1, self.unsaid(said.device), NEVER)
-
-    def likeliest(self, logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """The tokens that are likeliest to be said, and their log-probabilities, (b count) each: the others' are not
-        worked out.
-        """
-        logits = logits.float()
-        values, tokens = logits.topk(min(count + len(self.never), logits.shape[-1]))  # of which some are never said
-        never = torch.isin(tokens, self.unsaid(tokens.device))
-        values = values.sub(logits.logsumexp(-1, keepdim=True)).masked_fill(never, NEVER)
-        values, order = values.topk(min(count, values.shape[-1]))
-        return values, tokens.gather(-1, order)
-
-    def unsaid(self, device: torch.device) -> Tensor:
-        """Those that are never said."""
-        return torch.tensor(self.never, dtype=torch.long, device=device)
+        return said.index_fill_(-1, torch.tensor(self.never, dtype=torch.long, device=said.device), NEVER)
 
 
 @dataclass(frozen=True)
@@ -73,13 +58,7 @@ class Hypothesis:
 @torch.no_grad()
 def greedy(steps: Steps, count: int, limits: Limits, *, penalty: float = 1.0) -> list[Hypothesis]:
     """The likeliest token each time, for so many sources."""
-
-    def choose(logits: Tensor) -> tuple[Tensor, Tensor]:
-        logits = logits.float()
-        values, tokens = logits.index_fill(-1, limits.unsaid(logits.device), NEVER).max(-1)
-        return values - logits.logsumexp(-1), tokens
-
-    return _one_each(steps, count, limits, penalty, choose)
+    return _one_each(steps, count, limits, penalty, lambda said: said.argmax(-1))
 
 
 @torch.no_grad()
@@ -103,12 +82,10 @@ def sample(
             f"(all) or more, top_p above 0 and at most 1."
         )
 
-    def draw(logits: Tensor) -> tuple[Tensor, Tensor]:
-        said = limits.log_probabilities(logits)
+    def draw(said: Tensor) -> Tensor:
         probabilities = narrowed(said / temperature, top_k, top_p).softmax(-1)
         device = "cpu" if generator is None else generator.device
-        tokens = torch.multinomial(probabilities.to(device), 1, generator=generator).to(said.device)
-        return said.gather(1, tokens)[:, 0], tokens[:, 0]
+        return torch.multinomial(probabilities.to(device), 1, generator=generator)[:, 0].to(said.device)
 
     return _one_each(steps, count, limits, penalty, draw)
 
@@ -126,18 +103,17 @@ def narrowed(logits: Tensor, top_k: int = 0, top_p: float = 1.0) -> Tensor:
 
 
 def _one_each(
-    steps: Steps, count: int, limits: Limits, penalty: float, choose: Callable[[Tensor], tuple[Tensor, Tensor]]
+    steps: Steps, count: int, limits: Limits, penalty: float, choose: Callable[[Tensor], Tensor]
 ) -> list[Hypothesis]:
-    """One sequence for each source, of tokens chosen from logits (b v), each with its log-probability; those that have
-    ended leave the batch.
-    """
+    """One sequence for each source; those that have ended leave the batch."""
     found: dict[int, Hypothesis] = {}
     alive, scores = torch.arange(count, device=steps.device), torch.zeros(count, device=steps.device)
     tokens = torch.full((count,), limits.begin, device=steps.device)
     past = tokens[:, None][:, :0]
     for length in range(1, limits.most + 1):
-        said, tokens = choose(steps(tokens))
-        scores = scores + said
+        said = limits.log_probabilities(steps(tokens))
+        tokens = choose(said)
+        scores = scores + said.gather(1, tokens[:, None])[:, 0]
         past = torch.cat([past, tokens[:, None]], dim=1)
         ended = (tokens == limits.end) if length < limits.most else torch.ones_like(tokens, dtype=torch.bool)
         if bool(ended.any()):
@@ -169,10 +145,9 @@ def beam_search(
     token = torch.full((count, 1), limits.begin, device=steps.device)
     scores = torch.zeros(count, 1, device=steps.device)  # of what was begun, (b k): nothing yet, of each source once
     past = token[:, :, None][:, :, :0]  # its tokens, (b k t)
-    # What may follow each, (b k m): as many as there could be beams for, were all of them to follow one.
-    said, follows = (one[:, None] for one in limits.likeliest(steps(token.flatten()), 2 * beam))
+    said = limits.log_probabilities(steps(token.flatten()))[:, None]  # of what may follow, (b k v)
     for length in range(1, limits.most + 1):
-        values, source, token = _best(scores[:, :, None] + said, follows, 2 * beam)
+        values, source, token = _best(scores[:, :, None] + said, 2 * beam)
         stops = (token == limits.end) if length < limits.most else torch.ones_like(token, dtype=torch.bool)
         stops &= values > NEVER
         for row, place in stops[:, :beam].nonzero().tolist():  # what is not among the best as many as beams is no end
@@ -193,17 +168,16 @@ def beam_search(
         alive = [alive[row] for row in going]
         scores, source, token = values[rows], source[rows], token[rows]
         past = torch.cat([past[rows[:, None], source], token[:, :, None]], dim=2)
-        said, follows = (
-            one.view(len(going), -1, one.shape[-1]) for one in limits.likeliest(steps(token.flatten()), 2 * beam)
-        )
+        said = limits.log_probabilities(steps(token.flatten())).view(len(going), -1, said.shape[-1])
     return [sorted(every, key=lambda one: -one.score) for every in ended]
 
 
-def _best(scores: Tensor, tokens: Tensor, most: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The best of what may follow (b k m): their scores, which of the begun ones each goes on with, its token."""
+def _best(scores: Tensor, most: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The best of all that may follow (b k v): their scores, which of the begun ones each goes on with, its token."""
     flat = scores.flatten(1)
     values, places = flat.topk(min(most, flat.shape[1]))
-    return values, places // scores.shape[-1], tokens.flatten(1).gather(1, places)
+    tokens = scores.shape[-1]
+    return values, places // tokens, places % tokens
 
 
 def _keep(ended: list[Hypothesis], one: Hypothesis, beam: int) -> None:
