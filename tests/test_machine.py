@@ -1,5 +1,6 @@
 """The allocator's setting, in a process of its own since it lasts."""
 
+import os
 import platform
 import subprocess
 import sys
@@ -75,5 +76,24 @@ def test_threads_are_fewer_for_a_while():
     with machine.threads(1):
         assert torch.get_num_threads() == 1
     assert torch.get_num_threads() == before
+
+    def failing():
+        with machine.threads(1):
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        failing()
+    assert torch.get_num_threads() == before
     with machine.threads(before + 5):
         assert torch.get_num_threads() == before
+
+
+def test_shapes_are_forgotten_unless_the_user_says_how_many(monkeypatch):
+    name = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
+    for given, expected in ((None, "128"), ("7", "7")):
+        monkeypatch.delenv(name, raising=False)
+        if given is not None:
+            monkeypatch.setenv(name, given)
+        machine.forget_shapes()
+        assert os.environ[name] == expected
+    monkeypatch.delenv(name)

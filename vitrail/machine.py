@@ -37,7 +37,7 @@ def return_memory() -> bool:
 def forget_shapes() -> None:
     """Have oneDNN keep few of the programs that it makes for each shape of matrices; before the first of them is made.
 
-    Batches of sentences have ever new shapes, and a thousand of them, which it keeps otherwise, took 2 GB.
+    Batches of sentences have ever new shapes, and it keeps a thousand otherwise: processes grew to 3 GB (bench/README.md).
     """
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "128")
 
