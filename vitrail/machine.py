@@ -37,7 +37,8 @@ def return_memory() -> bool:
 def forget_shapes() -> None:
     """Have oneDNN keep few of the programs that it makes for each shape of matrices; before the first of them is made.
 
-    Batches of sentences have ever new shapes, and it keeps a thousand otherwise: processes grew to 3 GB (bench/README.md).
+    Batches of sentences have ever new shapes, of which it keeps a thousand otherwise: processes grew to 3 GB
+    (bench/README.md).
     """
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "128")
 
