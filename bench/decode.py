@@ -3,7 +3,7 @@
 PYTHONPATH=peers .venv-peers/bin/python bench/decode.py RUN --data test_2016_flickr.en.gz [--parallel RUN]
 
 The run is converted to HF's form, which CTranslate2's own converter reads. Each system is in a process of its own, on
-as many threads as there are cores, CTranslate2 on one too; they take turns, some batches each; medians over the
+as many threads as there are cores, the others on one too; they take turns, some batches each; medians over the
 batches. That all of them say the same is checked on the way.
 """
 
@@ -31,6 +31,7 @@ from vitrail.weights.tokenizers import carry
 Batch = list[list[int]]
 Translate = Callable[[Batch], list[list[int]]]
 TURN, REST = 8, 0.5  # batches of a turn, and seconds before it: threads of the last one still wait for more, busily
+HF = "HF generate"
 NEVER = [PAD, BEGIN, UNKNOWN, MASK]
 
 
@@ -40,11 +41,12 @@ def ours(run: Path, how: Decoding) -> Translate:
     return lambda batch: [list(every[0].tokens) for every in translator.hypotheses(batch, how)]
 
 
-def theirs(folder: Path, beam: int) -> Translate:
+def theirs(folder: Path, beam: int, threads: int) -> Translate:
     """HF's generate."""
     import stub  # noqa: F401
     from transformers import AutoModelForSeq2SeqLM
 
+    torch.set_num_threads(threads)
     model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
 
     @torch.inference_mode()
@@ -156,7 +158,8 @@ def main() -> None:
         print("| ---: | ---: | --- | ---: | ---: | ---: |")
         for beam in options.beams:
             how = Decoding(method="greedy") if beam == 1 else Decoding(beam=beam)
-            systems = {"vitrail": System(ours, options.run, how), "HF generate": System(theirs, folder, beam)}
+            systems = {"vitrail": System(ours, options.run, how), HF: System(theirs, folder, beam, cores())}
+            systems |= {"HF generate, 1 thread": System(theirs, folder, beam, 1)} if cores() > 1 else {}
             systems |= {f"CTranslate2, {n} threads": System(compiled, folder, beam, n) for n in (1, cores())}
             if options.parallel is not None:
                 systems["vitrail, 4 passes"] = System(ours, options.parallel, Decoding(method="parallel", passes=4))
@@ -178,7 +181,7 @@ def _compare(systems: dict[str, System], batches: list[Batch], size: int, beam: 
             said[name] += found
     middle = {name: statistics.median(some) for name, some in times.items()}
     for name, seconds in middle.items():
-        same = sum(map(list.__eq__, said[name], said["HF generate"])) / len(said[name])
+        same = sum(map(list.__eq__, said[name], said[HF])) / len(said[name])
         print(
             f"| {size} | {beam} | {name} | {1 / seconds:.1f} | {seconds / middle['vitrail']:.2f} | {same:.1%} |",
             flush=True,
