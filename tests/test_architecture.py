@@ -43,6 +43,7 @@ CORE = [
     "resnet",
     "heads",
     "block",
+    "flat",
     "convolution",
     "__init__",
 ]

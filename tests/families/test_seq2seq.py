@@ -76,6 +76,7 @@ def test_it_is_pytorch_s_transformer(order):
 
 
 SHAPES = [{}, {"order": "post"}, {"position": "learned", "length": 9}, {"shared": True, "target": 41}, {"tied": False}]
+SHAPES += [{"head": 6, "rank": 4, "bias": False, "layer_scale": 0.5, "activation": "swiglu"}]
 
 
 @torch.no_grad()
@@ -104,9 +105,12 @@ def test_padding_does_not_matter(parallel):
 @torch.no_grad()
 @pytest.mark.parametrize("fields", SHAPES, ids=str)
 @pytest.mark.parametrize("beams", [1, 3])
-def test_a_cached_step_is_the_full_forward(fields, beams):
+@pytest.mark.parametrize("flat", [True, False])
+def test_a_cached_step_is_the_full_forward(fields, beams, flat, monkeypatch):
     """Also where several rows share a source, are put in another order, and where sources leave."""
     model, source = build(**fields), padded()
+    if not flat:
+        monkeypatch.setattr("vitrail.families.seq2seq.model.flat", lambda _: False)
     target = drawn(5 * beams, 6)
     steps = model.steps(source)
     rows = torch.arange(5).repeat_interleave(beams)
@@ -128,6 +132,26 @@ def test_a_cached_step_is_the_full_forward(fields, beams):
     steps.select(among, sources=False)
     whole = torch.cat([whole[among], target[order, 4:5]], 1)
     torch.testing.assert_close(steps(target[order, 4]), model((source[rows[order]], whole))[:, -1])
+
+
+@torch.no_grad()
+def test_many_flat_steps_and_who_looks_inside():
+    """More than there was room for; and with someone who looks, or trains, the blocks' own way."""
+    model, source, target = build(length=64), padded(), drawn(5, 40)
+    steps = model.steps(source)
+    for place in range(40):
+        logits = steps(target[:, place])
+    torch.testing.assert_close(logits, model((source, target))[:, -1])
+    with vt.record(model) as trace:
+        looked = model.steps(source)
+        looked(target[:, 0])
+    assert trace.calls("decoder.0.attention") == 1
+    with torch.enable_grad():
+        assert model.steps(source).flat is None
+    assert build(order="post").steps(source).flat is not None
+    assert build(norm="batch").steps(source).flat is None
+    assert build(kernel="relu").steps(source).flat is None
+    assert model.train().steps(source).flat is None
 
 
 @torch.no_grad()

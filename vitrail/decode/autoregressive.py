@@ -10,6 +10,7 @@ from torch import Tensor
 from vitrail.errors import InputError
 
 NEVER = -torch.inf
+LEFT = 0.875  # of the rows: when no more than these go on, the others leave the batch, which moves all that is kept
 
 
 class Steps(Protocol):
@@ -105,7 +106,7 @@ def narrowed(logits: Tensor, top_k: int = 0, top_p: float = 1.0) -> Tensor:
 def _one_each(
     steps: Steps, count: int, limits: Limits, penalty: float, choose: Callable[[Tensor], Tensor]
 ) -> list[Hypothesis]:
-    """One sequence for each source; those that have ended leave the batch."""
+    """One sequence for each source; those that have ended leave the batch, some at a time."""
     found: dict[int, Hypothesis] = {}
     alive, scores = torch.arange(count, device=steps.device), torch.zeros(count, device=steps.device)
     tokens = torch.full((count,), limits.begin, device=steps.device)
@@ -118,12 +119,15 @@ def _one_each(
         ended = (tokens == limits.end) if length < limits.most else torch.ones_like(tokens, dtype=torch.bool)
         if bool(ended.any()):
             for row in ended.nonzero()[:, 0].tolist():
-                found[int(alive[row])] = Hypothesis(tuple(past[row].tolist()), float(scores[row]) / length**penalty)
-            rows = (~ended).nonzero()[:, 0]
-            if not len(rows):
+                last = Hypothesis(tuple(past[row].tolist()), float(scores[row]) / length**penalty)
+                found.setdefault(int(alive[row]), last)  # the first end counts
+            going = [row for row, source in enumerate(alive.tolist()) if source not in found]
+            if not going:
                 break
-            alive, tokens, scores, past = alive[rows], tokens[rows], scores[rows], past[rows]
-            steps.select(rows)
+            if len(going) <= LEFT * len(alive):
+                rows = torch.tensor(going, device=steps.device)
+                alive, tokens, scores, past = alive[rows], tokens[rows], scores[rows], past[rows]
+                steps.select(rows)
     return [found[source] for source in range(count)]
 
 
@@ -141,7 +145,7 @@ def beam_search(
     if beam == 1:
         return [[one] for one in greedy(steps, count, limits, penalty=penalty)]
     ended: list[list[Hypothesis]] = [[] for _ in range(count)]
-    alive = list(range(count))
+    alive, done = list(range(count)), set[int]()
     token = torch.full((count, 1), limits.begin, device=steps.device)
     scores = torch.zeros(count, 1, device=steps.device)  # of what was begun, (b k): nothing yet, of each source once
     past = token[:, :, None][:, :, :0]  # its tokens, (b k t)
@@ -151,17 +155,21 @@ def beam_search(
         stops = (token == limits.end) if length < limits.most else torch.ones_like(token, dtype=torch.bool)
         stops &= values > NEVER
         for row, place in stops[:, :beam].nonzero().tolist():  # what is not among the best as many as beams is no end
+            if alive[row] in done:
+                continue
             tokens = (*past[row, source[row, place]].tolist(), int(token[row, place]))
             _keep(ended[alive[row]], Hypothesis(tokens, float(values[row, place]) / length**penalty), beam)
         values, order = values.masked_fill(stops, NEVER).topk(min(beam, values.shape[1]))
         source, token = source.gather(1, order), token.gather(1, order)
-        going = [
-            row
-            for row, (best, one) in enumerate(zip(values[:, 0].tolist(), alive, strict=True))
-            if best > NEVER and not _settled(ended[one], best / length**penalty, beam)
-        ]
+        done |= {
+            one
+            for best, one in zip(values[:, 0].tolist(), alive, strict=True)
+            if best == NEVER or _settled(ended[one], best / length**penalty, beam)
+        }
+        going = [row for row, one in enumerate(alive) if one not in done]
         if not going or length == limits.most:
             break
+        going = going if len(going) <= LEFT * len(alive) else list(range(len(alive)))
         rows = torch.tensor(going, device=steps.device)
         moved = len(going) < len(alive) or source.shape[1] != past.shape[1]  # sources have left, or have more beams
         steps.select((rows[:, None] * past.shape[1] + source[rows]).flatten(), sources=moved)

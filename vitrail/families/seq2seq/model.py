@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from vitrail.core import CAUSAL, NONE, Block, Cache, Mask, TokenEmbedding, norms, positions, unembedding
+from vitrail.core.flat import FlatSteps, flat
 from vitrail.core.linear import linear
 from vitrail.data.normalise import Normalise
 from vitrail.errors import InputError
@@ -177,13 +178,20 @@ class CachedSteps:
     def __init__(self, model: Seq2Seq, source: Tensor) -> None:
         self.model, self.context, self.cache = model, model.encode(source), Cache()
         self.device = source.device
+        easy = flat(model.decoder) and not torch.is_grad_enabled()
+        self.flat = FlatSteps(model.decoder, self.context.memory, self.context.mask.present) if easy else None
 
     def __call__(self, tokens: Tensor) -> Tensor:
         """The last token of each row (b) -> the logits of the next (b target)."""
-        return self.model.answer(self.model.decode(tokens[:, None], self.context, self.cache))[:, 0]
+        if self.flat is None:
+            return self.model.answer(self.model.decode(tokens[:, None], self.context, self.cache))[:, 0]
+        return self.model.answer(self.flat(self.model.target(tokens[:, None], self.flat.length)[:, 0]))
 
     def select(self, rows: Tensor, *, sources: bool = True) -> None:
         """Go on with these rows; sources move with them, unless each place keeps its own."""
+        if self.flat is not None:
+            self.flat.select(rows, contexts=sources)
+            return
         self.cache.select(rows, contexts=sources)
         if sources:
             self.context = self.context[rows]
