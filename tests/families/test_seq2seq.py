@@ -135,6 +135,24 @@ def test_a_cached_step_is_the_full_forward(fields, beams, flat, monkeypatch):
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("fields", SHAPES, ids=str)
+@pytest.mark.parametrize("whole", [True, False])
+def test_passes_are_the_decoder_s(fields, whole):
+    """Again and again with one context, which several targets may share, of different lengths."""
+    model, source = build(**fields, parallel=True, lengths=3), padded()
+    source = source[:1] if whole else source
+    rows = torch.arange(len(source)).repeat_interleave(2)
+    context = model.encode(source)
+    again = model.passes(context, rows)
+    for seed in range(2):
+        target = drawn(len(rows), 6, seed=seed)
+        if not whole:
+            target[1::2, 4:] = PAD
+        expected = model.decode(target, context[rows])
+        torch.testing.assert_close(again(target)[target != PAD], expected[target != PAD])
+
+
+@torch.no_grad()
 def test_many_flat_steps_and_who_looks_inside():
     """More than there was room for; and with someone who looks, or trains, the blocks' own way."""
     model, source, target = build(length=64), padded(), drawn(5, 40)
@@ -148,6 +166,9 @@ def test_many_flat_steps_and_who_looks_inside():
     assert trace.calls("decoder.0.attention") == 1
     with torch.enable_grad():
         assert model.steps(source).flat is None
+    for parameter in model.parameters():  # as an optimizer does
+        parameter.mul_(1.1)
+    torch.testing.assert_close(model.steps(source)(target[:, 0]), model((source, target[:, :1]))[:, 0])
     assert build(order="post").steps(source).flat is not None
     assert build(norm="batch").steps(source).flat is None
     assert build(kernel="relu").steps(source).flat is None

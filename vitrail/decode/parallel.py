@@ -1,12 +1,15 @@
 """All tokens of a sequence at once, then again those that the model is least sure of (Ghazvininejad et al. 2019)."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 from torch import Tensor
 
 from vitrail.decode.autoregressive import NEVER, Hypothesis
 from vitrail.errors import InputError
+
+Decode: TypeAlias = Callable[[Tensor], Tensor]  # tokens (b n) -> the stream that they are said from (b n w)
 
 if TYPE_CHECKING:
     from vitrail.families.seq2seq.config import Seq2SeqConfig
@@ -41,7 +44,7 @@ def mask_predict(
     lengths, likely = _lengths(model, source, context, candidates, factor)  # b l
     several = lengths.shape[1]
     rows = torch.arange(len(source), device=source.device).repeat_interleave(several)
-    tokens, said = _filled(model, context[rows], lengths.flatten(), passes, never)
+    tokens, said = _filled(model, model.passes(context, rows), lengths.flatten(), passes, never)
     found: list[list[Hypothesis]] = [[] for _ in range(len(source))]
     totals = (said.sum(1) + likely.flatten()) / (lengths.flatten() + 1)
     for row, (length, score) in enumerate(zip(lengths.flatten().tolist(), totals.tolist(), strict=True)):
@@ -72,7 +75,7 @@ def _lengths(
 
 
 def _filled(
-    model: "Seq2Seq", context: "Context", lengths: Tensor, passes: int, never: tuple[int, ...]
+    model: "Seq2Seq", decode: Decode, lengths: Tensor, passes: int, never: tuple[int, ...]
 ) -> tuple[Tensor, Tensor]:
     """Tokens (b n) of so many each, and the log-probability of each when it was said."""
     c, most = model.config, int(lengths.max())
@@ -80,7 +83,7 @@ def _filled(
     tokens = torch.where(there, c.mask, c.pad)
     said, masked = torch.zeros(tokens.shape, device=tokens.device), there
     for number in range(passes):
-        tokens[masked], said[masked] = _say(model, tokens, context, never, masked)
+        tokens[masked], said[masked] = _say(model, decode(tokens)[masked], never)
         if number + 1 == passes:
             break
         again = (lengths * (passes - number - 1)) // passes
@@ -98,7 +101,8 @@ def _cut_after_end(
     lengths = room((source != c.pad).sum(1), c, factor)
     there = torch.arange(int(lengths.max()), device=source.device) < lengths[:, None]
     allowed = tuple(token for token in never if token != c.end)
-    tokens, said = _say(model, torch.where(there, c.mask, c.pad), context, allowed, there)
+    stream = model.decode(torch.where(there, c.mask, c.pad), context)
+    tokens, said = _say(model, stream[there], allowed)
     found = []
     for one, some in zip(tokens.split(lengths.tolist()), said.split(lengths.tolist()), strict=True):
         words = one.tolist()
@@ -107,11 +111,9 @@ def _cut_after_end(
     return found
 
 
-def _say(
-    model: "Seq2Seq", tokens: Tensor, context: "Context", never: tuple[int, ...], rows: Tensor
-) -> tuple[Tensor, Tensor]:
-    """The likeliest tokens where rows (b n) are True, and their log-probabilities, one after another."""
-    logits = model.answer(model.decode(tokens, context)[rows]).float()
+def _say(model: "Seq2Seq", stream: Tensor, never: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    """The likeliest tokens at some places (n w), and their log-probabilities."""
+    logits = model.answer(stream).float()
     logits[:, list(never)] = NEVER
-    best, likeliest = logits.max(-1)
-    return likeliest, best - logits.logsumexp(-1)
+    best, likeliest = logits.log_softmax(-1).max(-1)
+    return likeliest, best

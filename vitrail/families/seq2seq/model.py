@@ -1,5 +1,6 @@
 """The encoder-decoder Transformer (Vaswani et al. 2017), and its parallel form (Ghazvininejad et al. 2019)."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -7,7 +8,7 @@ import torch
 from torch import Tensor
 
 from vitrail.core import CAUSAL, NONE, Block, Cache, Mask, TokenEmbedding, norms, positions, unembedding
-from vitrail.core.flat import FlatSteps, flat
+from vitrail.core.flat import FlatPasses, FlatSteps, flat
 from vitrail.core.linear import linear
 from vitrail.data.normalise import Normalise
 from vitrail.errors import InputError
@@ -108,6 +109,15 @@ class Seq2Seq(Model):
         weights = present / present.sum(1, keepdim=True)
         return self.lengths((context.memory * weights[:, :, None]).sum(1))
 
+    def passes(self, context: Context, rows: Tensor) -> Callable[[Tensor], Tensor]:
+        """For decoding targets (b t) again and again, each with one of the contexts."""
+        if not flat(self.decoder) or torch.is_grad_enabled():
+            several = context[rows]
+            return lambda target: self.decode(target, several)
+        again = FlatPasses(self.decoder, context.memory, context.mask.present)
+        again.select(rows)
+        return lambda target: again(self.target(target), self._present(target).present)
+
     def steps(self, source: Tensor) -> "CachedSteps":
         """For decoding token by token."""
         return CachedSteps(self, source)
@@ -190,7 +200,7 @@ class CachedSteps:
     def select(self, rows: Tensor, *, sources: bool = True) -> None:
         """Go on with these rows; sources move with them, unless each place keeps its own."""
         if self.flat is not None:
-            self.flat.select(rows, contexts=sources)
+            self.flat.reorder(rows, contexts=sources)
             return
         self.cache.select(rows, contexts=sources)
         if sources:
