@@ -106,6 +106,7 @@ class Task(ABC):
 
     metric: ClassVar[Metric]
     unit: ClassVar[str] = "examples"  # what the loss is an average over, in the plural
+    varied: ClassVar[bool] = False  # whether batches have ever other shapes
     batched: ClassVar[str] = ""  # what train.batch counts, if not examples
     head_alone: ClassVar[str] = "the head alone"  # what is done where the other weights are frozen
 

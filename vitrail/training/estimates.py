@@ -16,6 +16,7 @@ AnyTask = TypeVar("AnyTask", bound=Task)
 LEARNED = 16  # bytes for each number that is learned: itself, its gradient, and what AdamW keeps of it
 AVERAGED = 4  # and for its running average
 OVER = 1.3  # what a step was seen to take, over what is counted (bench/README.md)
+HOLES = 11.0  # the same where batches have ever other shapes, whose blocks leave holes between them
 PLANNED = 0.8  # of the memory that is free; the rest is left
 FIXED = 2**28  # bytes of everything else, as seen
 HOPED = 1.2  # times what the time seems enough for is planned: the rate falls by the clock, and ends with it
@@ -97,7 +98,8 @@ def memory(task: Task, processes: int = 1) -> int:
     learned = config.parameters() * (LEARNED + AVERAGED * bool(train.ema))
     layers = task.recipe.weights.layers
     share = 1.0 if layers is None else min(1.0, (layers + 1) / max(1, len(empty(config).blocks)))
-    activations = OVER * each * share * (one.recomputing if train.recompute else one.training)
+    over = HOLES if task.varied else OVER
+    activations = over * each * share * (one.recomputing if train.recompute else one.training)
     return task.stored + processes * int(learned + activations + FIXED)
 
 

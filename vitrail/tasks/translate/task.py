@@ -39,6 +39,7 @@ class TranslateTask(Task):
 
     unit = "tokens"
     batched = "tokens"
+    varied = True
 
     recipe: TranslateRecipe
     parts: PairParts
