@@ -58,14 +58,19 @@ def draw(settings: list[Setting], out: Path) -> None:
     """BLEU over sentences a second."""
     figure = Figure(figsize=(7, 4.2), layout="constrained")
     axes = figure.subplots()
-    for name in dict.fromkeys(one.name for one in settings):
+    for number, name in enumerate(dict.fromkeys(one.name for one in settings)):
         some = [one for one in settings if one.name == name]
-        axes.plot([one.speed for one in some], [one.bleu for one in some], marker="o", label=name)
+        (line,) = axes.plot([one.speed for one in some], [one.bleu for one in some], marker="o", label=name)
+        above = number % 3 < 2  # so that lines next to each other do not write over each other
         for one in some:
-            place = {"xytext": (4, 5), "textcoords": "offset points", "fontsize": 7}
-            axes.annotate(one.label, (one.speed, one.bleu), **place)
+            place = {"xytext": (3, 5) if above else (-3, -10), "ha": "left" if above else "right"}
+            place["color"] = line.get_color()
+            axes.annotate(one.label, (one.speed, one.bleu), textcoords="offset points", fontsize=7, **place)
     axes.set_xscale("log")
-    axes.xaxis.set_major_formatter(ScalarFormatter())
+    for axis in (axes.xaxis.set_major_formatter, axes.xaxis.set_minor_formatter):
+        axis(ScalarFormatter())
+    axes.tick_params(axis="x", which="minor", labelsize=7)
+    axes.margins(x=0.12)
     axes.set_xlabel("sentences a second, one at a time")
     axes.set_ylabel("BLEU")
     axes.grid(visible=True, which="both", alpha=0.2)
