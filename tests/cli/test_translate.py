@@ -66,7 +66,8 @@ def test_an_interrupted_stream_has_given_what_was_done(run, tmp_path):
     lines.write_text("".join(f"{word}\n" for word, _ in pairs(30_000, seed=4)))
     command = [sys.executable, "-m", "vitrail", "translate", str(run), "-", "--beam", "3"]
     with lines.open("rb") as source:
-        process = subprocess.Popen(command, stdin=source, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        pipes = {"stdin": source, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        process = subprocess.Popen(command, bufsize=0, **pipes)  # so that no line waits where communicate finds it not
     first = process.stdout.readline()
     process.send_signal(signal.SIGINT)
     out, said = process.communicate(timeout=60)
