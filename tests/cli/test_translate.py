@@ -60,11 +60,13 @@ def test_standard_input_is_a_stream(run):
         assert process.wait() == 0
 
 
-def test_an_interrupted_stream_has_given_what_was_done(run, tmp_path):
+def test_an_interrupted_stream_has_given_what_was_done(run, tmp_path, request):
     """Ctrl-C in the midst of many lines: those that came out are the first, whole, and nothing is torn."""
     lines = tmp_path / "many.txt"
     lines.write_text("".join(f"{word}\n" for word, _ in pairs(30_000, seed=4)))
     command = [sys.executable, "-m", "vitrail", "translate", str(run), "-", "--beam", "3"]
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell may have had ignored, for all
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     with lines.open("rb") as source:
         pipes = {"stdin": source, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         process = subprocess.Popen(command, bufsize=0, **pipes)  # so that no line waits where communicate finds it not
