@@ -67,8 +67,8 @@ def draw(settings: list[Setting], out: Path) -> None:
             place["color"] = line.get_color()
             axes.annotate(one.label, (one.speed, one.bleu), textcoords="offset points", fontsize=7, **place)
     axes.set_xscale("log")
-    for axis in (axes.xaxis.set_major_formatter, axes.xaxis.set_minor_formatter):
-        axis(ScalarFormatter())
+    axes.xaxis.set_major_formatter(ScalarFormatter())
+    axes.xaxis.set_minor_formatter(ScalarFormatter())
     axes.tick_params(axis="x", which="minor", labelsize=7)
     axes.margins(x=0.12)
     axes.set_xlabel("sentences a second, one at a time")

@@ -1,6 +1,7 @@
 """Token by token: beside HF's generate, and beside every sequence that there is."""
 
 import itertools
+from functools import partial
 
 import pytest
 import torch
@@ -74,6 +75,25 @@ def without_padding(tokens):
     """HF's tokens after the first, up to the end."""
     row = tokens.tolist()[1:]
     return tuple(row[: row.index(END) + 1] if END in row else [one for one in row if one != PAD])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("left", [0.0, 0.875, 1.0])
+def test_when_rows_leave_changes_nothing(pair, left, monkeypatch):
+    """All at the end, an eighth at a time, or each at once: what is found is what each source has alone."""
+    monkeypatch.setattr("vitrail.decode.autoregressive.LEFT", left)
+    _, ours = pair
+    source = torch.randint(1, PAD, (20, 6), generator=torch.Generator().manual_seed(2))
+    limits = Limits(PAD, END, 17)
+    for search in (greedy, partial(beam_search, beam=3)):
+        together = search(ours.steps(source), 20, limits)
+        for row, found in enumerate(together):
+            (alone,) = search(ours.steps(source[row : row + 1]), 1, limits)
+            several = [(found, alone)] if search is greedy else zip(found, alone, strict=True)
+            for one, other in several:
+                assert one.tokens == other.tokens
+                assert one.score == pytest.approx(other.score, rel=1e-4)
+    assert len({len(one.tokens) for one in greedy(ours.steps(source), 20, limits)}) > 2
 
 
 @torch.no_grad()

@@ -111,12 +111,12 @@ class Seq2Seq(Model):
 
     def passes(self, context: Context, rows: Tensor) -> Callable[[Tensor], Tensor]:
         """For decoding targets (b t) again and again, each with one of the contexts."""
-        if not flat(self.decoder) or torch.is_grad_enabled():
+        if not flat(self.decoder):
             several = context[rows]
             return lambda target: self.decode(target, several)
-        again = FlatPasses(self.decoder, context.memory, context.mask.present)
+        again = FlatPasses(self.decoder, context.memory, context.mask)
         again.select(rows)
-        return lambda target: again(self.target(target), self._present(target).present)
+        return lambda target: again(self.target(target), self._present(target))
 
     def steps(self, source: Tensor) -> "CachedSteps":
         """For decoding token by token."""
@@ -188,8 +188,8 @@ class CachedSteps:
     def __init__(self, model: Seq2Seq, source: Tensor) -> None:
         self.model, self.context, self.cache = model, model.encode(source), Cache()
         self.device = source.device
-        easy = flat(model.decoder) and not torch.is_grad_enabled()
-        self.flat = FlatSteps(model.decoder, self.context.memory, self.context.mask.present) if easy else None
+        easy = flat(model.decoder)
+        self.flat = FlatSteps(model.decoder, self.context.memory, self.context.mask) if easy else None
 
     def __call__(self, tokens: Tensor) -> Tensor:
         """The last token of each row (b) -> the logits of the next (b target)."""
