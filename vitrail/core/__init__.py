@@ -10,7 +10,7 @@ from vitrail.core.masks import CAUSAL, NONE, Mask
 from vitrail.core.norms import BatchNorm, LayerNorm, norms
 from vitrail.core.positions import Position, positions
 from vitrail.core.resnet import ResNetStem
-from vitrail.core.tokens import TokenEmbedding, unembedding
+from vitrail.core.tokens import TokenEmbedding, check_tokens, present, unembedding
 
 __all__ = [
     "CAUSAL",
@@ -45,9 +45,11 @@ __all__ = [
     "Sublayer",
     "TokenEmbedding",
     "activations",
+    "check_tokens",
     "kernels",
     "norms",
     "positions",
+    "present",
     "stems",
     "unembedding",
 ]

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from vitrail.core.kernels import Kernel, Softmax
 from vitrail.core.linear import linear
 from vitrail.core.masks import NONE, Mask
+from vitrail.core.positions import Turn
 from vitrail.errors import InputError
 
 
@@ -18,7 +19,7 @@ class Attention(nn.Module):
     Self-attention when no context y is given, cross-attention when it is. Widths that may differ from the usual ones:
     ``context``, ``head`` (a head's queries and keys: width / heads), ``rank`` (its values: as ``head``), ``out``.
     Seen from the residual stream a head's value map is the product W_V,h W_O,h, "down" to the rank and "up" again, and
-    the output matrix is all heads' "up" joined.
+    the output matrix is all heads' "up" joined. ``turn`` turns queries and keys by their places (rotary positions).
     """
 
     def __init__(
@@ -32,6 +33,7 @@ class Attention(nn.Module):
         rank: int | None = None,
         out: int | None = None,
         bias: bool = True,
+        turn: Turn | None = None,
     ) -> None:
         super().__init__()
         if head is None:
@@ -45,6 +47,7 @@ class Attention(nn.Module):
         self.key_value = linear(context or width, *self.widths, bias=bias)
         self.kernel = Softmax() if kernel is None else kernel
         self.out = linear(self.widths[1], out or width)
+        self.turn = turn
 
     def forward(
         self,
@@ -61,6 +64,8 @@ class Attention(nn.Module):
         else:
             k, v = cache.keep(lambda: self.keys_values(context))
         q = split_heads(self.query(x), self.heads)
+        if self.turn is not None:
+            q, k = self.turn(q, k)
         return self.out(join_heads(self.kernel(q, k, v, mask)))
 
     def keys_values(self, y: Tensor) -> tuple[Tensor, Tensor]:

@@ -120,7 +120,9 @@ class Block(nn.Module):
         if not torch.compiler.is_compiling() and every_row.get():
             return False
         attention = None if self.attention is None else self.attention.f
-        alone = attention is None or (isinstance(attention, Attention) and attention.kernel.rowwise)
+        alone = attention is None or (
+            isinstance(attention, Attention) and attention.kernel.rowwise and attention.turn is None
+        )
         return (
             alone
             and self.cross is None

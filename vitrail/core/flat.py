@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vitrail.core.attention import Attention, join_heads, split_heads
+from vitrail.core.attention import Attention, Cache, join_heads, split_heads
 from vitrail.core.block import Block, FeedForward, Stack, Sublayer
 from vitrail.core.masks import CAUSAL, NONE, Mask
 from vitrail.core.norms import LayerNorm
@@ -147,6 +147,14 @@ class FlatSteps(Flat):
         self.length += 1
         return x
 
+    def take(self, cache: Cache) -> None:
+        """Go on after the tokens that a cache has seen."""
+        seen = [cache.at(number).at("attention").grown for number in range(len(self.layers))]
+        self.length = cache.length
+        if self.length:
+            kept = torch.stack([one for one in seen if one is not None]).permute(2, 0, 1, 3)  # (t l b c)
+            self.kept = torch.cat([kept, torch.empty_like(kept[:ROOM])])
+
     def reorder(self, rows: Tensor, *, contexts: bool = True) -> None:
         """Go on with these rows, each with its own past, and with its own context unless each place keeps the one it
         has.
@@ -181,4 +189,5 @@ def flat(stack: Stack) -> bool:
 
 
 def _usual(sublayer: Sublayer) -> bool:
-    return type(sublayer.norm) is LayerNorm and type(sublayer.f) in (Attention, FeedForward)
+    f = sublayer.f
+    return type(sublayer.norm) is LayerNorm and type(f) in (Attention, FeedForward) and getattr(f, "turn", None) is None

@@ -201,6 +201,40 @@ class Relative(Position):
         return Mask(bias=torch.cat([top, torch.cat([to.expand(-1, -1, n, prefix), patches], dim=-1)], dim=-2))
 
 
+@positions.add("rotary")
+class Rotary(Position):
+    """x as it is: queries and keys are turned instead, in every attention (Su et al. 2021)."""
+
+    @property
+    def turn(self) -> "Turn":
+        """What turns them."""
+        return Turn()
+
+    def table(self, grid: Grid) -> Tensor:  # noqa: ARG002
+        raise InputError("position='rotary' is for sequences; choose 'learned' or 'sincos2d'.")
+
+
+class Turn(nn.Module):
+    """R_t x, of the numbers (x_i, x_i+d/2) as points in planes that are turned by t / 10000^(2i/d), t the place.
+
+    So q_s k_t depends on what both are and on t - s, and on nothing else.
+    """
+
+    def forward(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        """(b h i d), (b h j d), the queries being the last of the places -> the same, turned."""
+        length, width = k.shape[-2:]
+        _divisible(width, 2, "rotary")
+        angles = _angles(length, width // 2).to(q.device)
+        cos, sin = angles.cos().to(q.dtype), angles.sin().to(q.dtype)
+        last = length - q.shape[-2]
+        return _turned(q, cos[last:], sin[last:]), _turned(k, cos, sin)
+
+
+def _turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    one, other = x.chunk(2, dim=-1)
+    return torch.cat([one * cos - other * sin, other * cos + one * sin], dim=-1)
+
+
 def resample(image: Tensor, size: tuple[int, int]) -> Tensor:
     """(c y x) -> (c *size), bicubic and antialiased, in float32 whatever the type; the same size is left as it is."""
     if tuple(image.shape[-2:]) == size:

@@ -3,6 +3,7 @@
 from torch import nn
 
 from vitrail.core import Attention, Block, FeedForward, Stack, Sublayer, kernels, norms
+from vitrail.core.positions import Turn
 from vitrail.families.shapes import TransformerShape
 
 
@@ -33,12 +34,13 @@ def _block(config: TransformerShape, heads: int, hidden: int, *, drop_path: floa
             drop_path=drop_path,
         )
 
-    def attention() -> Attention:
+    def attention(*, to_context: bool = False) -> Attention:
         kernel = kernels.make(config.kernel)
-        return Attention(config.width, heads, kernel, head=config.head, rank=config.rank, bias=config.bias)
+        turn = Turn() if config.position == "rotary" and not to_context else None
+        return Attention(config.width, heads, kernel, head=config.head, rank=config.rank, bias=config.bias, turn=turn)
 
     return Block(
         sublayer(attention()) if heads else None,
         sublayer(FeedForward(config.width, hidden, config.activation, config.dropout)) if hidden else None,
-        sublayer(attention()) if heads and cross else None,
+        sublayer(attention(to_context=True)) if heads and cross else None,
     )

@@ -35,7 +35,13 @@ class Shape(Config):
 
 
 presets: Registry[tuple[type[Shape], dict[str, Any]]] = Registry(
-    "model", homes=("vitrail.families.vit.presets", "vitrail.families.seq2seq.presets")
+    "model",
+    homes=(
+        "vitrail.families.vit.presets",
+        "vitrail.families.seq2seq.presets",
+        "vitrail.families.gpt.presets",
+        "vitrail.families.bert.presets",
+    ),
 )
 
 

@@ -84,7 +84,13 @@ class Adapted:
 
 
 families: Registry[type[Model]] = Registry(
-    "family", homes=("vitrail.families.vit.model", "vitrail.families.seq2seq.model")
+    "family",
+    homes=(
+        "vitrail.families.vit.model",
+        "vitrail.families.seq2seq.model",
+        "vitrail.families.gpt.model",
+        "vitrail.families.bert.model",
+    ),
 )
 
 

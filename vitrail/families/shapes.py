@@ -38,6 +38,7 @@ class TransformerShape(Shape):
     head: PositiveInt | None = None  # width of a head; width / heads unless given
     rank: PositiveInt | None = None  # of a head's value map; the width of a head unless given
     bias: bool = True  # of queries, keys and values
+    position: str = "learned"  # a name in core.positions
     activation: str = "gelu"
     norm: str = "layer"
     order: Literal["pre", "post"] = "pre"

@@ -3,7 +3,7 @@
 A layout is one einops pattern, read from left to right to write a file, and from right to left to read one.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -48,6 +48,12 @@ class Move:
         except Exception:  # noqa: BLE001  # einops says much; the name and the shape are what helps
             shape = tuple(tensor.shape)
             raise InputError(f"{name!r} has shape {shape}, which does not fit the other tensors of the file.") from None
+
+
+def both(ours: str, theirs: str, pattern: str = "") -> Iterator[Move]:
+    """The weight and the bias of a linear map, or of a norm; the pattern is the weight's."""
+    yield Move.one(f"{ours}.weight", f"{theirs}.weight", pattern)
+    yield Move.one(f"{ours}.bias", f"{theirs}.bias")
 
 
 def moved(

@@ -7,7 +7,19 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from vitrail.core import CAUSAL, NONE, Block, Cache, Mask, TokenEmbedding, norms, positions, unembedding
+from vitrail.core import (
+    CAUSAL,
+    NONE,
+    Block,
+    Cache,
+    Mask,
+    TokenEmbedding,
+    check_tokens,
+    norms,
+    positions,
+    present,
+    unembedding,
+)
 from vitrail.core.flat import FlatPasses, FlatSteps, flat
 from vitrail.core.linear import linear
 from vitrail.data.normalise import Normalise
@@ -35,8 +47,8 @@ class Context:
     mask: Mask
 
     def __getitem__(self, rows: Tensor) -> "Context":
-        present = self.mask.present
-        return Context(self.memory[rows], NONE if present is None else Mask(present=present[rows]))
+        there = self.mask.present
+        return Context(self.memory[rows], NONE if there is None else Mask(present=there[rows]))
 
 
 @families.add("seq2seq")
@@ -87,26 +99,26 @@ class Seq2Seq(Model):
 
     def encode(self, source: Tensor) -> Context:
         """Sources (b s), padded at their end -> what the decoder looks at."""
-        self._check(source, "sources", self.config.source)
-        mask = self._present(source)
+        check_tokens(source, "sources", self.config.source)
+        mask = present(source, self.config.pad)
         return Context(self.encoder_norm(self.encoder(self.source(source), mask)), mask)
 
     def decode(self, target: Tensor, context: Context, cache: Cache | None = None) -> Tensor:
         """Targets (b t), or with a cache the steps (b t) that follow those that it has seen -> (b t w)."""
-        self._check(target, "targets", self.config.target)
+        check_tokens(target, "targets", self.config.target)
         offset = 0 if cache is None else cache.length
         x = self.target(target, offset)
-        mask = self._present(target) if self.config.parallel else CAUSAL
+        mask = present(target, self.config.pad) if self.config.parallel else CAUSAL
         return self.decoder(x, mask, context=context.memory, context_mask=context.mask, cache=cache)
 
     def length_logits(self, context: Context) -> Tensor:
         """How much longer a target is than its source, from -lengths to lengths (b, 2 lengths + 1)."""
         if self.lengths is None:
             raise InputError("the model predicts no lengths; build it with lengths=..., or say how long targets are.")
-        present = context.mask.present
-        if present is None:
+        there = context.mask.present
+        if there is None:
             return self.lengths(context.memory.mean(1))
-        weights = present / present.sum(1, keepdim=True)
+        weights = there / there.sum(1, keepdim=True)
         return self.lengths((context.memory * weights[:, :, None]).sum(1))
 
     def passes(self, context: Context, rows: Tensor) -> Callable[[Tensor], Tensor]:
@@ -116,7 +128,7 @@ class Seq2Seq(Model):
             return lambda target: self.decode(target, several)
         again = FlatPasses(self.decoder, context.memory, context.mask)
         again.select(rows)
-        return lambda target: again(self.target(target), self._present(target))
+        return lambda target: again(self.target(target), present(target, self.config.pad))
 
     def steps(self, source: Tensor) -> "CachedSteps":
         """For decoding token by token."""
@@ -165,21 +177,6 @@ class Seq2Seq(Model):
     def check(cls, config: Seq2SeqConfig) -> None:
         if config.length > COMPUTED:
             raise InputError(f"sequences of {config.length:,} tokens are beyond all bounds")
-
-    def _present(self, tokens: Tensor) -> Mask:
-        present = tokens != self.config.pad
-        cheap = tokens.device.type == "cpu" and not torch.compiler.is_compiling()
-        return NONE if cheap and type(present) is Tensor and bool(present.all()) else Mask(present=present)
-
-    def _check(self, tokens: Any, what: str, count: int) -> None:
-        if not isinstance(tokens, Tensor) or tokens.dtype != torch.long or tokens.ndim != 2:  # noqa: PLR2004
-            kind = f"{tokens.dtype} of shape {tuple(tokens.shape)}" if isinstance(tokens, Tensor) else type(tokens)
-            raise InputError(f"{what} are {kind}; they should be the numbers of tokens, torch.long (b n).")
-        if not tokens.numel():
-            raise InputError(f"{what} have shape {tuple(tokens.shape)}, which is empty; give at least one token.")
-        cheap = tokens.device.type == "cpu" and not torch.compiler.is_compiling() and type(tokens) is Tensor
-        if cheap and tokens.shape[1] > 1 and not 0 <= int(tokens.min()) <= int(tokens.max()) < count:
-            raise InputError(f"{what} hold the token {int(tokens.max())}, and the vocabulary has {count}.")
 
 
 class CachedSteps:

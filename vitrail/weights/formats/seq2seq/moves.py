@@ -8,7 +8,7 @@ from torch import Tensor
 
 from vitrail.families.seq2seq.config import Seq2SeqConfig
 from vitrail.weights.files import Tensors
-from vitrail.weights.moves import Move, moved
+from vitrail.weights.moves import Move, both, moved
 
 
 @dataclass(frozen=True)
@@ -58,11 +58,11 @@ class Moves:
             if config.position == "learned":
                 yield Move.one(f"{embedding}.position.embedding", names.position)
             if config.embed_norm:
-                yield from _both(f"{embedding}.norm", names.embed_norm)
+                yield from both(f"{embedding}.norm", names.embed_norm)
             for number in range(config.depth if stack == "encoder" else config.decoder):
                 yield from self._block(f"{stack}.{number}", names, number)
             if config.norm_last:
-                yield from _both("encoder_norm" if stack == "encoder" else "norm", names.norm)
+                yield from both("encoder_norm" if stack == "encoder" else "norm", names.norm)
         if not config.tied:
             yield Move.one("logits.weight", self.names.logits)
         if config.output_bias:
@@ -70,15 +70,15 @@ class Moves:
 
     def _block(self, ours: str, names: SideNames, number: int) -> Iterator[Move]:
         yield from self._maps(f"{ours}.attention", names.attention, names.separator, number)
-        yield from _both(f"{ours}.attention.f.out", names.out.format(number))
-        yield from _both(f"{ours}.attention.norm", names.norm1.format(number))
+        yield from both(f"{ours}.attention.f.out", names.out.format(number))
+        yield from both(f"{ours}.attention.norm", names.norm1.format(number))
         if names.cross:
             yield from self._maps(f"{ours}.cross", names.cross, names.separator, number)
-            yield from _both(f"{ours}.cross.f.out", names.cross_out.format(number))
-            yield from _both(f"{ours}.cross.norm", names.cross_norm.format(number))
-        yield from _both(f"{ours}.feed_forward.f.inner", names.inner.format(number))
-        yield from _both(f"{ours}.feed_forward.f.out", names.outer.format(number))
-        yield from _both(f"{ours}.feed_forward.norm", names.norm2.format(number))
+            yield from both(f"{ours}.cross.f.out", names.cross_out.format(number))
+            yield from both(f"{ours}.cross.norm", names.cross_norm.format(number))
+        yield from both(f"{ours}.feed_forward.f.inner", names.inner.format(number))
+        yield from both(f"{ours}.feed_forward.f.out", names.outer.format(number))
+        yield from both(f"{ours}.feed_forward.norm", names.norm2.format(number))
 
     def _maps(self, ours: str, maps: tuple[str, ...], separator: str, number: int) -> Iterator[Move]:
         """Of queries, keys and values."""
@@ -99,8 +99,3 @@ class Moves:
         for move in self:
             tensors |= move.write(state)
         return tensors
-
-
-def _both(ours: str, theirs: str) -> Iterator[Move]:
-    yield Move.one(f"{ours}.weight", f"{theirs}.weight")
-    yield Move.one(f"{ours}.bias", f"{theirs}.bias")

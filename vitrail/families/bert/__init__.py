@@ -1,0 +1,1 @@
+"""Reading a text: the encoder alone."""

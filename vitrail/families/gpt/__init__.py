@@ -1,0 +1,1 @@
+"""Continuing a text: the decoder alone."""
