@@ -50,6 +50,7 @@ class Train(Config):
     """How long and how."""
 
     epochs: PositiveInt = 30
+    steps: PositiveInt | None = None  # updates in all, however many epochs that are
     batch: PositiveInt = 64  # examples in one update, over all processes
     accumulate: PositiveInt = 1  # micro-batches that a process takes its part of a batch in, one after the other
     recompute: bool = False  # whether blocks are computed a second time for the gradients, instead of being kept

@@ -42,7 +42,7 @@ from vitrail.weights.weights import Usage, checked_config, described, stated_fit
 
 HISTORY, LAST = "history", "last"
 # What may change when a run goes on: what changes nothing in what is learned, and how long it is learned.
-FREE = {("train", name) for name in ("checkpoint", "keep", "tensorboard", "epochs", "minutes", "evaluate")}
+FREE = {("train", name) for name in ("checkpoint", "keep", "tensorboard", "epochs", "steps", "minutes", "evaluate")}
 PACKAGES = ("vitrail", "torch", "numpy", "kornia", "pillow", "scikit-learn")
 
 

@@ -53,7 +53,8 @@ def _training(task: "Task", world: "World") -> str:
     ]
     steps = f"{count:,} step{'s' * (count > 1)}"
     how, size = ", ".join(filter(None, extras)), f"batch {t.batch} {task.batched}".rstrip()
-    return f"{t.epochs} epoch{'s' * (t.epochs > 1)} of {steps}, {size}, {rates}, {how}"
+    whole = f"{t.epochs} epoch{'s' * (t.epochs > 1)} of {steps}" if t.steps is None else f"{t.steps:,} steps"
+    return f"{whole}, {size}, {rates}, {how}"
 
 
 def _time(task: "Task", expected: "Forecast") -> str:

@@ -153,15 +153,15 @@ def _bar(job: "Job", events: "Iterable[Step | Measured]", console: "Console") ->
                 f"loss {recent.loss:.3f}  {measured}{recent.speed(job.world.size):,.0f} {job.task.unit}/s  "
                 f"data {recent.wait:.0%}  {_left(job, recent)} left"
             )
-            epoch = min(job.recipe.train.epochs, job.step // job.batches.per_epoch + 1)
+            epoch = min(job.batches.epochs, job.step // job.batches.per_epoch + 1)
             progress.update(task, completed=job.gone, epoch=epoch, text=text)
 
 
 def _lines(job: "Job", events: "Iterable[Step | Measured]") -> None:
     from vitrail.training import Step
 
-    every, recent, shown_at = max(1, job.recipe.train.epochs // 10), Recent(), time.monotonic()
-    epochs = job.recipe.train.epochs
+    epochs, recent, shown_at = job.batches.epochs, Recent(), time.monotonic()
+    every = max(1, epochs // 10)
     for event in events:
         now = time.monotonic()
         if isinstance(event, Step):

@@ -38,8 +38,8 @@ class Forecast:
     def of(self, task: Task) -> "Forecast":
         """For as many epochs as a task has."""
         train = task.recipe.train
-        steps = train.epochs * task.per_epoch
-        measured = 1 + train.epochs // train.evaluate
+        steps = train.steps or train.epochs * task.per_epoch
+        measured = 1 + steps // task.per_epoch // train.evaluate
         return replace(self, seconds=self.before + steps * self.step + measured * self.measurement)
 
 
@@ -79,7 +79,7 @@ def _ways(task: Task, processes: int) -> Iterator[tuple[int, bool]]:
 def paced(task: AnyTask, expected: "Forecast", seconds: float) -> AnyTask:
     """The task with as many epochs as there is time for, if its time is given and its epochs are not."""
     train = task.recipe.train
-    if train.minutes is None or "epochs" in _given(task):
+    if train.minutes is None or "epochs" in _given(task) or train.steps is not None:
         return task
     epoch = task.per_epoch * expected.step + expected.measurement / train.evaluate
     epochs = max(1, min(LONGER * train.epochs, int(HOPED * seconds / epoch)))

@@ -16,6 +16,7 @@ from vitrail.data import Batches
 from vitrail.distributed import World
 from vitrail.errors import InputError
 from vitrail.families import Model, check_memory, count_parameters
+from vitrail.recipe import Train
 from vitrail.tasks.task import Measurement, Task
 from vitrail.training.checkpoint import Checkpoints, unpack
 from vitrail.training.estimates import LEARNED
@@ -78,7 +79,7 @@ class Job:
     @property
     def total(self) -> int:
         """Steps in all."""
-        return len(self.batches)
+        return min(len(self.batches), self.recipe.train.steps or len(self.batches))
 
     @property
     def parameters(self) -> int:
@@ -274,7 +275,8 @@ class Job:
         train, world, examples = self.recipe.train, self.world, self.task.examples
         parts = check_parts(task=self.task, processes=world.size)
         mine = range(world.rank * train.accumulate, (world.rank + 1) * train.accumulate)
-        return Batches(examples, train.batch, train.epochs, train.seed, parts, mine, world.device)
+        epochs = epochs_of(train, examples.per_epoch(train.batch))
+        return Batches(examples, train.batch, epochs, train.seed, parts, mine, world.device)
 
 
 def finish_head(task: Task, run: Directory, world: World, seconds: float) -> Result:
@@ -291,6 +293,11 @@ def finish_head(task: Task, run: Directory, world: World, seconds: float) -> Res
     )
     run.finish(model, task, result)
     return result
+
+
+def epochs_of(train: Train, per_epoch: int) -> int:
+    """Epochs, the last of which may not be whole: as many as are said, or as the steps that are said take."""
+    return train.epochs if train.steps is None else -(-train.steps // per_epoch)
 
 
 def check_parts(task: Task, processes: int) -> int:
