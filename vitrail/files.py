@@ -132,3 +132,33 @@ def _sync_folder(folder: Path) -> None:
         pass
     finally:
         os.close(handle)
+
+
+TEXTS = {".txt", ".text", ".md", ".rst", ".tex", ".py", ".c", ".h", ".js", ".html", ".xml", ".org", ".srt"}
+PICTURES = {".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".ppm", ".pgm"}
+JUNK = {"thumbs.db", "desktop.ini", "__macosx"}
+LOOKED = 10_000  # files of a folder that are looked at, to tell what it holds
+
+
+def walk(folder: Path) -> Iterator[Path]:
+    """All files under a folder in their order, without hidden ones and what systems leave behind."""
+    for root, folders, files in os.walk(folder):
+        folders[:] = sorted(one for one in folders if not one.startswith(".") and one.lower() not in JUNK)
+        for name in sorted(files):
+            if not name.startswith(".") and name.lower() not in JUNK:
+                yield Path(root) / name
+
+
+def kind(file: Path) -> str:
+    """How a file's name ends, packed or not."""
+    return Path(file.name.lower().removesuffix(".gz")).suffix
+
+
+def holds_text(folder: Path) -> bool:
+    """Whether a folder holds files of text, and no pictures."""
+    kinds = set[str]()
+    for number, file in enumerate(walk(folder)):
+        kinds.add(kind(file))
+        if number > LOOKED or kinds & PICTURES:
+            break
+    return bool(kinds & TEXTS) and not kinds & PICTURES

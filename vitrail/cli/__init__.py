@@ -15,7 +15,20 @@ from typing import Annotated
 import typer
 
 import vitrail
-from vitrail.cli import convert, embed, evaluate, explain, figures, models, predict, recipes, train, translate, walk
+from vitrail.cli import (
+    convert,
+    embed,
+    evaluate,
+    explain,
+    figures,
+    generate,
+    models,
+    predict,
+    recipes,
+    train,
+    translate,
+    walk,
+)
 from vitrail.errors import InputError
 from vitrail.terminal.console import say
 
@@ -33,6 +46,7 @@ VERBS: dict[Callable[..., None], str] = {
     evaluate.evaluate: "Measure a model on labelled data.",
     predict.predict: "Label pictures.",
     translate.translate: "Translate lines of text.",
+    generate.generate: "Write text, or fill in words.",
     explain.explain: "Show where a model looks, and why.",
     figures.figures: "Draw what a model has learned.",
     walk.walk: "Follow one attention layer step by step.",

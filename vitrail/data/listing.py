@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from vitrail.errors import InputError
+from vitrail.files import JUNK
 
 Part = Literal["train", "validation", "test", ""]  # "": to be split
 NAMES: dict[Part, tuple[str, ...]] = {
@@ -17,7 +18,6 @@ NAMES: dict[Part, tuple[str, ...]] = {
     "test": ("test", "testing"),
 }
 PARTS: dict[str, Part] = {name: part for part, names in NAMES.items() for name in names}
-JUNK = {"thumbs.db", "desktop.ini", "__macosx"}
 
 
 @dataclass(frozen=True)

@@ -120,6 +120,11 @@ class Vocabulary:
     def __len__(self) -> int:
         return self.tokenizer.get_vocab_size()
 
+    @property
+    def in_pieces(self) -> bool:
+        """Whether words are cut in pieces of bytes, of which a space may be the first."""
+        return isinstance(self.tokenizer.model, models.BPE)
+
     def role(self, name: str) -> int | None:
         """The token that stands for the padding, a beginning, an end, what is not known, or what is masked."""
         found = (self.tokenizer.token_to_id(one) for one in ROLES[name])

@@ -1,6 +1,6 @@
 """Token by token: greedy, sampled, or by beam search. Of a model all of them know one cached step, and no more."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -77,18 +77,58 @@ def sample(
     """Each token drawn by its probability, after logits were divided by the temperature: of the likeliest k alone, and
     of those of the fewest that have probability p together (Holtzman et al. 2020).
     """
-    if temperature <= 0 or not 0 < top_p <= 1 or top_k < 0:
-        raise InputError(
-            f"temperature={temperature}, top_k={top_k}, top_p={top_p} do not fit; the temperature is above 0, top_k 0 "
-            f"(all) or more, top_p above 0 and at most 1."
-        )
+    if temperature <= 0:
+        raise InputError(f"temperature={temperature} does not fit; it should be above 0.")
+    return _one_each(steps, count, limits, penalty, Drawing(temperature, top_k, top_p, generator))
 
-    def draw(said: Tensor) -> Tensor:
-        probabilities = narrowed(said / temperature, top_k, top_p).softmax(-1)
-        device = "cpu" if generator is None else generator.device
-        return torch.multinomial(probabilities.to(device), 1, generator=generator)[:, 0].to(said.device)
 
-    return _one_each(steps, count, limits, penalty, draw)
+@dataclass(frozen=True)
+class Drawing:
+    """Tokens drawn by their probabilities, as ``sample`` has it; at temperature 0 the likeliest."""
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    generator: torch.Generator | None = None
+
+    def __post_init__(self) -> None:
+        if self.temperature < 0 or not 0 < self.top_p <= 1 or self.top_k < 0:
+            raise InputError(
+                f"temperature={self.temperature}, top_k={self.top_k}, top_p={self.top_p} do not fit; the temperature "
+                f"is 0 (the likeliest) or more, top_k 0 (all) or more, top_p above 0 and at most 1."
+            )
+
+    def __call__(self, said: Tensor) -> Tensor:
+        """Logits, or log-probabilities (b v) -> tokens (b)."""
+        if self.temperature == 0:
+            return said.argmax(-1)
+        probabilities = narrowed(said / self.temperature, self.top_k, self.top_p).softmax(-1)
+        device = "cpu" if self.generator is None else self.generator.device
+        return torch.multinomial(probabilities.to(device), 1, generator=self.generator)[:, 0].to(said.device)
+
+
+@torch.no_grad()
+def stream(
+    begin: Callable[[Tensor], Steps],
+    prompt: Tensor,
+    choose: Callable[[Tensor], Tensor],
+    *,
+    room: int,
+    most: int,
+    never: Sequence[int] = (),
+) -> Iterator[Tensor]:
+    """What follows a prompt (b n), token by token (b), so many at most. A model has room for so many at a time: when
+    they are full it begins anew with the last half of them.
+    """
+    past, steps, seen = prompt, begin(prompt), prompt.shape[1]
+    hidden = torch.tensor(list(never), dtype=torch.long, device=prompt.device)
+    for _ in range(most):
+        if seen > room:
+            past = past[:, -max(1, room // 2) :]
+            steps, seen = begin(past), past.shape[1]
+        tokens = choose(steps(past[:, -1]).float().index_fill(-1, hidden, NEVER))
+        yield tokens
+        past, seen = torch.cat([past, tokens[:, None]], dim=1), seen + 1
 
 
 def narrowed(logits: Tensor, top_k: int = 0, top_p: float = 1.0) -> Tensor:

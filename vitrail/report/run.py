@@ -42,6 +42,8 @@ def write_report(run: Run, task: Task, result: Result) -> Path:
             headline = [replace(headline[0], mark=(epoch, value))]
         charts[title] = line_chart(headline, "epoch", percent=metric.percent)
     sections = task.sections(result.measurement)
+    if task.sampled:
+        sections = [*sections, *task.samples(run.weights().model().float())]
     return write_page(
         run.path / "report.html",
         "report.html",

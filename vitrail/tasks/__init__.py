@@ -1,7 +1,12 @@
 """Tasks: what is learned from what. Recipes are read without torch; ``vitrail.tasks.registry`` brings the rest."""
 
-import vitrail.tasks.pictures.recipe  # each task's recipe adds itself
-import vitrail.tasks.translate.recipe  # noqa: F401
+# Each task's recipe adds itself, and the first of them that knows data by its path takes it.
+# isort: off
+import vitrail.tasks.pictures.recipe
+import vitrail.tasks.translate.recipe
+import vitrail.tasks.language.recipe  # noqa: F401
+
+# isort: on
 from vitrail.tasks.recipes import built_in, parse_recipe, read_recipe
 
 __all__ = ["built_in", "parse_recipe", "read_recipe"]

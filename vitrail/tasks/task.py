@@ -108,6 +108,7 @@ class Task(ABC):
     unit: ClassVar[str] = "examples"  # what the loss is an average over, in the plural
     varied: ClassVar[bool] = False  # whether batches have ever other shapes
     batched: ClassVar[str] = ""  # what train.batch counts, if not examples
+    sampled: ClassVar[bool] = False  # whether a report shows what the finished model says: ``samples``
     head_alone: ClassVar[str] = "the head alone"  # what is done where the other weights are frozen
 
     recipe: Any  # of the task's own type, with nothing left out
@@ -250,6 +251,10 @@ class Task(ABC):
 
     def sections(self, measurement: Measurement) -> list[Section]:  # noqa: ARG002
         """What a report shows of the answers and the data."""
+        return []
+
+    def samples(self, model: Model) -> list[Section]:  # noqa: ARG002
+        """What a report shows of the finished model's own doing, such as texts that it wrote."""
         return []
 
     def preview(self) -> list[Section]:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, NonNegativeFloat, PositiveFloat
 
 from vitrail.config import Config, Rate
+from vitrail.files import holds_text
 from vitrail.recipe import Recipe, Seed, recipes
 
 Fraction = Annotated[float, Field(gt=0, lt=1)]
@@ -55,7 +56,8 @@ class PictureRecipe(Recipe):
     def from_paths(cls, paths: Sequence[str]) -> dict[str, Any] | None:
         path = Path(paths[0])
         table = path.suffix.lower() == ".csv" or (path.suffix.lower() == ".tsv" and _names_pictures(path))
-        return {"data": {"path": paths[0]}} if len(paths) == 1 and (path.is_dir() or table) else None
+        folder = path.is_dir() and not holds_text(path)
+        return {"data": {"path": paths[0]}} if len(paths) == 1 and (folder or table) else None
 
     def absolute(self) -> Self:
         recipe = super().absolute()

@@ -1,0 +1,101 @@
+"""``vitrail generate``."""
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from vitrail.cli.console import Json, print_json
+from vitrail.errors import InputError
+from vitrail.terminal.console import printable, say, tell
+from vitrail.terminal.progress import working
+
+if TYPE_CHECKING:
+    from vitrail.tasks.task import Trained
+
+
+def generate(
+    run: Annotated[str, typer.Argument(help="A run directory, or weights with a tokenizer.", metavar="RUN")],
+    prompt: Annotated[
+        str | None,
+        typer.Option(help="Text to go on from; - reads standard input. Default: the start of a text.", metavar="TEXT"),
+    ] = None,
+    fill: Annotated[
+        list[str] | None,
+        typer.Option(help="Text with [MASK] where a BERT should say a word. Repeatable.", metavar="TEXT"),
+    ] = None,
+    tokens: Annotated[int | None, typer.Option(help="Tokens at most. Default: 200.", min=1, metavar="N")] = None,
+    count: Annotated[int | None, typer.Option(help="Texts to write. Default: 1.", min=1, metavar="N")] = None,
+    temperature: Annotated[
+        float | None, typer.Option(help="Of sampling; 0 takes the likeliest token. Default: 0.8.", min=0, metavar="X")
+    ] = None,
+    top_k: Annotated[
+        int | None, typer.Option(help="Sample of the K most probable tokens. Default: of all.", min=0, metavar="K")
+    ] = None,
+    top_p: Annotated[
+        float | None, typer.Option(help="Sample of the fewest that have this probability together.", metavar="P")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Random seed. Default: 0.", min=0, metavar="N")] = None,
+    top: Annotated[int, typer.Option(help="Words per [MASK].", min=1, metavar="K")] = 5,
+    as_json: Json = False,
+) -> None:
+    """Write text that follows a prompt, as it comes; or say the words that [MASK] hides."""
+    with working("Starting ..."):
+        from vitrail.machine import keep_memory
+        from vitrail.runs import open_run
+
+        keep_memory()
+        opened = open_run(run)
+        trained = opened.trained()
+    for note in trained.weights.remarks:
+        say(f"note: {note}")
+    given = {"tokens": tokens, "count": count, "temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
+    options = {name: value for name, value in given.items() if value is not None}
+    if fill:
+        for name in options:
+            raise InputError(f"--{name.replace('_', '-')} is of text that is gone on with; leave it out with --fill.")
+        _fill(trained, fill, top, as_json=as_json)
+    else:
+        _write(trained, prompt, options, as_json=as_json)
+
+
+def _fill(trained: "Trained", texts: list[str], top: int, *, as_json: bool) -> None:
+    from vitrail.tasks.language.writer import Filler
+
+    filler = Filler.of(trained)
+    for text in texts:
+        for note in filler.unknown(text.replace("[MASK]", "")):
+            say(f"note: {note}")
+        places = filler.fill(text, top)
+        if as_json:
+            found = [[{"word": word, "probability": p} for word, p in one.words] for one in places]
+            print_json({"text": text, "masks": found})
+            continue
+        tell(text)
+        for one in places:
+            tell("  " + "  ".join(f"{word} {p:.1%}" for word, p in one.words))
+
+
+def _write(trained: "Trained", prompt: str | None, options: dict[str, Any], *, as_json: bool) -> None:
+    from vitrail.families.bert.config import BERTConfig
+    from vitrail.tasks.language.writer import Writer, Writing
+
+    if isinstance(trained.weights.config, BERTConfig):
+        raise InputError(f"{trained.weights.path!r} is a bert, which fills words in; give a text with --fill.")
+    writer, how = Writer.of(trained), Writing(**options)
+    text = sys.stdin.read() if prompt == "-" else prompt or ""
+    start, notes = writer.start(text)
+    for note in notes:
+        say(f"note: {note}")
+    if how.count == 1 and not as_json:
+        sys.stdout.write(printable(text))
+        for piece in writer.written(start, how):
+            sys.stdout.write(printable(piece))
+            sys.stdout.flush()
+        sys.stdout.write("\n")
+        return
+    for number, one in enumerate(writer.texts(start, how)):
+        if as_json:
+            print_json({"prompt": text, "text": one})
+        else:
+            sys.stdout.write(f"{'---' + chr(10) if number else ''}{printable(text + one)}\n")

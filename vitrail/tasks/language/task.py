@@ -1,0 +1,354 @@
+"""Learning a language from text, as a task."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from vitrail.config import Config
+from vitrail.data import Batch
+from vitrail.data.corpus import (
+    TextParts,
+    Texts,
+    listing,
+    part_beside,
+    read_texts,
+    split_texts,
+    text_sources,
+    train_part,
+)
+from vitrail.data.vocabulary import SPECIAL, Vocabulary
+from vitrail.errors import InputError
+from vitrail.families import Model, configure, known_as
+from vitrail.families.bert.config import BERTConfig
+from vitrail.families.gpt.config import GPTConfig
+from vitrail.families.token_shape import TokenShape
+from vitrail.machine import multiplies_bf16
+from vitrail.progress import Progress, silent
+from vitrail.tasks.language import shown
+from vitrail.tasks.language.choices import Facts, choose, choose_vocabulary
+from vitrail.tasks.language.examples import HiddenWindows, Marks, Tokens, Windows, continue_text, fill_text
+from vitrail.tasks.language.measured import HiddenText, TestText, as_tokens
+from vitrail.tasks.language.recipe import Corpus, Hidden, LanguageRecipe
+from vitrail.tasks.language.writer import Filler, Writer, Writing
+from vitrail.tasks.sections import Card, Section, Table
+from vitrail.tasks.task import EvaluationSet, Measurement, Metric, Task, Trained, tasks
+from vitrail.weights import Weights, read
+
+NATS, LOSS = Metric("nats", higher=False), Metric("loss", higher=False)
+MOST = 2_000  # windows that are measured on while a model is trained
+SAMPLES, PROMPT = 4, 32  # texts that are gone on with in a report, and how many tokens each has
+
+
+class Asking(Config):
+    """How a text is measured on."""
+
+    stride: int = 0  # tokens from one window to the next; fewer than it has give each token more to go by
+
+
+@tasks.add("language")
+@dataclass(eq=False, kw_only=True)
+class LanguageTask(Task):
+    """What comes next in a text (GPT), or what stands where a word is hidden (BERT)."""
+
+    unit = "tokens"
+    sampled = True
+    batched = "sequences"
+
+    recipe: LanguageRecipe
+    config: TokenShape
+    parts: TextParts
+    words: Vocabulary
+    train: Tokens
+    held: Tokens
+
+    @property
+    def metric(self) -> Metric:  # type: ignore[override]
+        """Nats a character; of a BERT nats a hidden token."""
+        return LOSS if isinstance(self.config, BERTConfig) else NATS
+
+    @classmethod
+    def prepare(cls, recipe: LanguageRecipe, progress: Progress = silent) -> "LanguageTask":
+        """Read the text, learn the vocabulary, and choose what the recipe leaves out."""
+        del progress
+        parts = read_parts(recipe.data)
+        _check(parts.train, recipe.data)
+        start = _start(recipe)
+        characters = parts.train.characters
+        recipe, first = (recipe, []) if start else choose_vocabulary(recipe, characters)
+        words = start[1] if start else learned(parts.train, recipe.data)
+        train = as_tokens(parts.train.documents, words)
+        facts = Facts(len(train), bf16=multiplies_bf16(), weights=start is not None)
+        filled, choices = choose(recipe, facts, characters)
+        given = {name: value for name, value in filled.model.items() if name != "name"}
+        if start is None:
+            weights, config = None, _config(filled, words, given)
+        else:
+            weights = start[0].adapted(**_says(start[0].config, filled.hidden), **given)
+            config = weights.config
+        task = cls(
+            recipe=filled,
+            config=config,
+            choices=[*first, *choices],
+            given=None if start is None else start[0],
+            weights=weights,
+            parts=parts,
+            words=words,
+            train=train,
+            held=as_tokens(parts.held.documents, words),
+        )
+        task.check()
+        return task
+
+    def check(self) -> None:
+        """There has to be a window to learn from, and something to measure on."""
+        if not isinstance(self.config, GPTConfig | BERTConfig):
+            raise InputError(f"a {self.recipe.model.get('name')} is no model of a language; choose gpt or bert.")
+        if len(self.train) < self.examples.reach:
+            raise InputError(
+                f"{self.parts.origin} has {len(self.train):,} tokens to train on, and one window takes "
+                f"{self.examples.reach:,}; give more text, or a smaller model.length."
+            )
+        if len(self.held) < 2 or (isinstance(self.config, BERTConfig) and len(self.held) < self.examples.reach):  # noqa: PLR2004
+            raise InputError(f"{self.parts.origin} has too little text to measure on; raise data.fraction.")
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        return len(self.examples), len(self.held_out)
+
+    @property
+    def per_update(self) -> int:
+        return max(1, self.recipe.train.batch * self.config.length // self.config.shown)
+
+    @property
+    def stored(self) -> int:
+        return self.train.nbytes + self.held.nbytes
+
+    @cached_property
+    def examples(self) -> Windows:
+        if isinstance(self.config, BERTConfig):
+            return _hidden(self.train, self.config, self.words, self.recipe.hidden)
+        return Windows(self.train, self.config.length)
+
+    @cached_property
+    def held_out(self) -> EvaluationSet:
+        documents, part = self.parts.held.documents, self.parts.part
+        aside = self.parts.held.aside
+        if isinstance(self.config, BERTConfig):
+            windows = _hidden(self.held, self.config, self.words, self.recipe.hidden)
+            return HiddenText(documents, self.words, windows, part, aside, most=MOST)
+        return TestText(documents, self.words, self.held, self.config.length, part, aside, most=MOST)
+
+    def objective(self, model: nn.Module, batch: Batch) -> Tensor:
+        lose = fill_text if isinstance(self.config, BERTConfig) else continue_text
+        return lose(model, batch, self.recipe.train.smoothing)
+
+    @classmethod
+    def evaluation_set(
+        cls,
+        trained: Trained,
+        data: Sequence[str] = (),
+        progress: Progress = silent,
+        options: Mapping[str, Any] | None = None,
+    ) -> EvaluationSet:
+        del progress
+        asked = Asking(**options or {})
+        words, config = Vocabulary.beside(trained.folder), trained.weights.config
+        parts = None if trained.recipe is None else _again(trained.recipe.data, needed=not data)
+        if data:
+            texts, part = read_texts(data), "test"
+        elif parts is None:
+            raise InputError(f"{trained.weights.path!r} does not say what it was trained on; name a text.")
+        else:
+            texts, part = (parts.held, parts.part) if parts.later is None else (parts.later, "test")
+        known = set() if parts is None else {hash(one) for one in parts.train.documents}
+        seen = sum(hash(one) in known for one in texts.documents)
+        tokens = as_tokens(texts.documents, words)
+        if isinstance(config, BERTConfig):
+            hidden = Hidden() if trained.recipe is None else trained.recipe.hidden
+            windows = _hidden(tokens, config, words, hidden)
+            if len(tokens) < windows.reach:
+                raise InputError(f"{len(tokens):,} tokens are too few to measure on; one window has {windows.reach:,}.")
+            return HiddenText(texts.documents, words, windows, part, texts.aside, seen)
+        return TestText(texts.documents, words, tokens, config.length, part, texts.aside, seen, _stride(asked, config))
+
+    @classmethod
+    def predict(cls, trained: Trained, inputs: Sequence[str], **options: Any) -> list[Any]:
+        """What follows each text; or what stands at each [MASK] of it."""
+        if isinstance(trained.weights.config, BERTConfig):
+            filler = Filler.of(trained)
+            return [filler.fill(one, **options) for one in inputs]
+        writer, how = Writer.of(trained), Writing(**options)
+        return [writer.texts(writer.start(one)[0], how)[0] for one in inputs]
+
+    def keep(self, folder: Path) -> None:
+        self.words.write(folder / "tokenizer.json")
+
+    def fingerprint(self) -> str:
+        digest = blake2b(digest_size=16)
+        for tokens in (self.train, self.held):
+            digest.update(np.array([len(tokens)]).tobytes() + tokens.tobytes())
+        return digest.hexdigest()
+
+    def record(self) -> dict[str, Any]:
+        return {
+            "origin": self.parts.origin,
+            "documents": {"train": len(self.parts.train), self.parts.part: len(self.parts.held)},
+            "characters": {"train": self.parts.train.characters, self.parts.part: self.parts.held.characters},
+            "tokens": {"train": len(self.train), self.parts.part: len(self.held)},
+            "set aside": [asdict(one) for one in self.parts.train.aside],
+        }
+
+    def plan(self) -> list[tuple[str, str]]:
+        train, held = self.parts.train, self.parts.held
+        each = train.characters / max(1, len(self.train))
+        later = "" if self.parts.later is None else f", {self.parts.later.characters:,} for `vitrail evaluate`"
+        documents = f" in {len(train):,} documents" if len(train) > 1 else ""
+        kind = "characters" if self.recipe.data.tokens == "characters" and not self.given else "tokens"
+        what = "validate" if self.parts.part == "validation" else "test"
+        lines = [
+            ("data", f"{self.parts.origin}: {train.characters:,} characters{documents} to train on"),
+            ("", f"{held.characters:,} to {what} on{later}"),
+            ("tokens", f"{len(self.words):,} {kind}, {each:.2f} characters to each"),
+        ]
+        return [*lines, *(("", f"set aside: {one.what}, {one.why}") for one in train.aside)]
+
+    def cards(self, measurement: Measurement) -> list[Card]:
+        return shown.cards(measurement.scores)
+
+    @classmethod
+    def score_lines(cls, measurement: Measurement) -> list[str]:
+        return shown.lines(measurement.scores)
+
+    def headline(self, measurement: Measurement) -> str:
+        return shown.headline(measurement.scores)
+
+    def samples(self, model: Model) -> list[Section]:
+        return [_continued(self, model)] if isinstance(self.config, GPTConfig) else [_filled(self, model)]
+
+
+def _continued(task: LanguageTask, model: Model) -> Table:
+    writer, rows = Writer(model, task.words), []  # type: ignore[arg-type]
+    size = min(PROMPT, task.config.length // 2)
+    for place in np.linspace(0, max(0, len(task.held) - 3 * size), SAMPLES).astype(int).tolist():
+        prompt = task.held[place : place + size].tolist()
+        said = "".join(writer.written(prompt, Writing(tokens=3 * size, seed=place)))
+        rows.append(
+            (task.words.text(prompt), said, task.words.text(task.held[place + size : place + 3 * size].tolist()))
+        )
+    note = f"From the {task.parts.part} part; drawn at temperature {Writing().temperature:g}."
+    return Table(
+        title="Texts gone on with", note=note, columns=("given", "written", "what stands there"), rows=rows, wide=True
+    )
+
+
+def _filled(task: LanguageTask, model: Model) -> Table:
+    held, names = task.held_out, task.words.names()
+    if not isinstance(held, HiddenText):
+        raise TypeError(f"{type(held).__name__} hides nothing")
+    rows = []
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(0)
+        inputs, targets, _ = held.windows.batch(np.zeros(1, dtype=np.int64), torch.device("cpu"))
+        targets = targets[0] if isinstance(targets, tuple) else targets
+        tokens = inputs[0][0].tolist()
+        said = model(inputs)[0].softmax(-1)
+    for place in (targets[0] >= 0).nonzero()[:, 0].tolist()[: 3 * SAMPLES]:
+        around = tokens[max(0, place - 12) : place], tokens[place + 1 : place + 8]
+        before, after = map(task.words.text, around)
+        best = said[place].topk(3)
+        likely = ", ".join(
+            f"{names[token].strip()!r} {p:.0%}"
+            for token, p in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        )
+        rows.append((f"{before} [?]{after}", likely, names[int(targets[0, place])]))
+    note = f"From the {task.parts.part} part: the three likeliest at some places."
+    return Table(title="Hidden words", note=note, columns=("text", "said", "what stands there"), rows=rows, wide=True)
+
+
+def _stride(asked: Asking, config: TokenShape) -> int:
+    if not 0 <= asked.stride <= config.length:
+        raise InputError(f"stride={asked.stride} does not fit; it should be from 1 to {config.length}, or 0 for that.")
+    return asked.stride
+
+
+def _hidden(tokens: Tokens, config: BERTConfig, words: Vocabulary, hidden: Hidden) -> HiddenWindows:
+    marks = Marks(words.needed("begin"), words.needed("end"), words.needed("mask"), len(words), len(SPECIAL))
+    return HiddenWindows(tokens, config.length, hidden, marks)
+
+
+def _config(recipe: LanguageRecipe, words: Vocabulary, given: dict[str, Any]) -> Any:
+    name = recipe.model["name"]
+    sizes: dict[str, Any] = {"tokens": len(words)}
+    if known_as(name)[0] is BERTConfig:
+        sizes |= {"pad": words.needed("pad"), "pairs": recipe.hidden.next}
+    return configure(name, **{**sizes, **given})
+
+
+def _says(config: Any, hidden: Hidden) -> dict[str, Any]:
+    """What weights have to answer, to be trained on."""
+    return {"says": "words", "classes": 0, "pairs": hidden.next} if isinstance(config, BERTConfig) else {}
+
+
+def _start(recipe: LanguageRecipe) -> tuple[Weights, Vocabulary] | None:
+    path = recipe.weights.path
+    if path is None:
+        return None
+    weights = read(path)
+    if weights.family not in ("gpt", "bert"):
+        raise InputError(f"{path!r} is a {weights.family}, which is no model of a language; leave weights.path out.")
+    return weights, Vocabulary.beside(Path(path))
+
+
+def learned(texts: Texts, data: Corpus) -> Vocabulary:
+    """The vocabulary of the text to train on."""
+    lines = (line for document in texts.documents for line in document.splitlines(keepends=True))
+    return Vocabulary.learned(lines, data.tokens, data.vocabulary, words=False)
+
+
+def read_parts(data: Corpus) -> TextParts:
+    """The text, in its parts."""
+    if data.source != "files":
+        texts = Texts(text_sources[data.source]())
+        train, held = split_texts(texts, data.fraction, data.seed)
+        return TextParts(train, held, origin=data.source)
+    if not data.files:
+        raise InputError("the recipe names no text; give a file, or a folder of files.")
+    first = data.files[0]
+    alone = len(data.files) == 1
+    held_files = list(data.validation) or (part_beside(first, "validation") if alone else [])
+    later_files = list(data.test) or (part_beside(first, "test") if alone else [])
+    files = [train_part(first)] if alone and (held_files or later_files) else list(data.files)
+    part = "validation"
+    if not held_files and later_files:
+        held_files, later_files, part = later_files, [], "test"
+    texts, origin = read_texts(files), listing(data.files)
+    if not held_files:
+        train, held = split_texts(texts, data.fraction, data.seed)
+        return TextParts(train, held, part, origin=origin)
+    later = read_texts(later_files) if later_files else None
+    return TextParts(texts, read_texts(held_files), part, later, origin)
+
+
+def _again(data: Corpus, *, needed: bool) -> TextParts | None:
+    """What a run learned from, where it still is."""
+    try:
+        return read_parts(data)
+    except InputError:
+        if needed:
+            raise
+        return None
+
+
+def _check(texts: Texts, data: Corpus) -> None:
+    if texts.wrong > data.bad * texts.lines:
+        raise InputError(
+            f"{texts.wrong:,} of {texts.lines:,} lines cannot be used, such as {texts.aside[0].what}: "
+            f"{texts.aside[0].why}; mend them, or raise data.bad above {data.bad:g}."
+        )
