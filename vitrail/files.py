@@ -1,8 +1,10 @@
-"""Writing files so that a reader never sees half of one."""
+"""Writing files so that a reader never sees half of one; and telling by a few of them what a folder holds."""
 
+import gzip
 import json
 import math
 import os
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -137,6 +139,7 @@ def _sync_folder(folder: Path) -> None:
 TEXTS = {".txt", ".text", ".md", ".rst", ".tex", ".py", ".c", ".h", ".js", ".html", ".xml", ".org", ".srt"}
 PICTURES = {".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".ppm", ".pgm"}
 JUNK = {"thumbs.db", "desktop.ini", "__macosx"}
+LINE = 1_000_000  # bytes of a line that are looked at
 LOOKED = 10_000  # files of a folder that are looked at, to tell what it holds
 
 
@@ -162,3 +165,16 @@ def holds_text(folder: Path) -> bool:
         if number > LOOKED or kinds & PICTURES:
             break
     return bool(kinds & TEXTS) and not kinds & PICTURES
+
+
+def first_lines(path: Path, count: int) -> list[str]:
+    """The first lines of a file of text, plain or gzip, without their ends; none of what is no text."""
+    try:
+        with path.open("rb") as file, gzip.open(file) if file.peek(2)[:2] == b"\x1f\x8b" else file as lines:
+            some = [lines.readline(LINE) for _ in range(count)]
+    except (OSError, EOFError, zlib.error):
+        return []
+    there = [line for line in some if line]
+    return (
+        [] if any(b"\0" in line for line in there) else [line.decode(errors="replace").rstrip("\r\n") for line in there]
+    )

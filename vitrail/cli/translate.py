@@ -1,27 +1,17 @@
 """``vitrail translate``."""
 
-import os
-import re
-import select
-import sys
-from codecs import BOM_UTF8
-from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from vitrail.cli.console import Json, print_json
-from vitrail.errors import InputError
 from vitrail.progress import NAMED
 from vitrail.terminal.console import printable, say
+from vitrail.terminal.lines import line_groups
 from vitrail.terminal.progress import working
 
 if TYPE_CHECKING:
     from vitrail.tasks.translate.translator import Translation
-
-TOGETHER = 256  # lines of standard input that are translated together, if so many are there
-CHUNK = 2**16  # bytes that are read at a time
 
 
 def translate(
@@ -78,7 +68,7 @@ def translate(
     for note in trained.weights.remarks:
         say(f"note: {note}")
     shown = _Shown(nbest, as_json=as_json)
-    for lines in _groups(inputs or ["-"]):
+    for lines in line_groups(inputs or ["-"], "translated"):
         for one in translator.translations(lines, how):
             shown.add(one)
     shown.finish()
@@ -114,44 +104,3 @@ class _Shown:
         if self.failed:
             say(f"vitrail: {self.failed:,} of {self.number:,} lines could not be translated, and are empty.")
             raise typer.Exit(1)
-
-
-def _groups(inputs: list[str]) -> Iterator[list[str]]:
-    """Lines that are translated together: of a file all of them, of standard input those that are there."""
-    for one in inputs:
-        if one == "-":
-            yield from _standard_input()
-        elif os.path.isfile(one):  # noqa: PTH113  # a long sentence is no path, which pathlib takes amiss
-            from vitrail.data.text import read_lines
-
-            yield read_lines(Path(one))
-        elif os.path.isdir(one):  # noqa: PTH112
-            raise InputError(f"{one!r} is a folder; give a sentence, a file of lines, or - for standard input.")
-        else:
-            if re.fullmatch(r"\S+\.\w{1,4}", one):
-                say(f"note: {one!r} is no file here, and is translated as a sentence.")
-            yield [one]
-
-
-def _standard_input() -> Iterator[list[str]]:
-    """Lines as they come, with no waiting for more than one: whoever types a line sees it translated."""
-    from vitrail.data.text import decode_line
-
-    if sys.stdin is None or sys.stdin.closed:
-        raise InputError("standard input is closed; give a sentence, or a file of lines.")
-    source, rest, open_, first = sys.stdin.fileno(), b"", True, True
-    while open_:
-        chunk = os.read(source, CHUNK)
-        open_ = bool(chunk)
-        while chunk and rest.count(b"\n") + chunk.count(b"\n") < TOGETHER and select.select([source], [], [], 0)[0]:
-            more = os.read(source, CHUNK)
-            open_, chunk = bool(more), chunk + more
-            if not more:
-                break
-        *lines, rest = (rest + chunk).split(b"\n")
-        if not open_ and rest:
-            lines, rest = [*lines, rest], b""
-        if lines and first:
-            lines[0], first = lines[0].removeprefix(BOM_UTF8), False
-        for begin in range(0, len(lines), TOGETHER):
-            yield [decode_line(line) for line in lines[begin : begin + TOGETHER]]

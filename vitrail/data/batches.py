@@ -107,6 +107,16 @@ class Batches:
             yield Batch(inputs, targets, count, whole, last=part == self.mine[-1])
 
 
+def cut_evenly(order: Rows, sizes: Rows, count: int, least: int = 1) -> list[Rows]:
+    """Rows in an order, in so many groups of about the same size together; so many rows in each at least."""
+    ends = sizes[order].cumsum()
+    places = np.searchsorted(ends, ends[-1] * np.arange(1, count) / count)
+    before = least * np.arange(1, count)  # rows that come before each cut, at least
+    places = np.maximum.accumulate(np.maximum(places - before, 0)) + before
+    places = np.minimum(places, len(order) - least * count + before)
+    return np.split(order, places)
+
+
 def stream(*numbers: int) -> int:
     """A seed mixed from several numbers, so that streams next to each other have nothing in common."""
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0])

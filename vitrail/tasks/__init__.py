@@ -3,6 +3,7 @@
 # Each task's recipe adds itself, and the first of them that knows data by its path takes it.
 # isort: off
 import vitrail.tasks.pictures.recipe
+import vitrail.tasks.tags.recipe
 import vitrail.tasks.translate.recipe
 import vitrail.tasks.language.recipe  # noqa: F401
 

@@ -4,10 +4,11 @@ from vitrail.progress import Progress, silent
 from vitrail.recipe import Recipe
 from vitrail.tasks.language.task import LanguageTask
 from vitrail.tasks.pictures.task import PictureTask
+from vitrail.tasks.tags.task import TagTask
 from vitrail.tasks.task import Task, tasks
 from vitrail.tasks.translate.task import TranslateTask
 
-__all__ = ["LanguageTask", "PictureTask", "TranslateTask", "prepare", "tasks"]
+__all__ = ["LanguageTask", "PictureTask", "TagTask", "TranslateTask", "prepare", "tasks"]
 
 
 def prepare(recipe: Recipe, progress: Progress = silent) -> Task:

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitrail.data import Batch, Examples, Rows
+from vitrail.data.batches import cut_evenly
 from vitrail.data.vocabulary import BEGIN, MASK, PAD
 from vitrail.decode.parallel import room
 from vitrail.families.seq2seq.config import Seq2SeqConfig
@@ -62,12 +63,7 @@ class TokenPairs(Examples):
         return np.lexsort((np.where(group % 2, -source, source), group))
 
     def _cut(self, order: Rows, count: int, least: int = 1) -> list[Rows]:
-        ends = self.lengths[order, 1].cumsum()
-        places = np.searchsorted(ends, ends[-1] * np.arange(1, count) / count)
-        before = least * np.arange(1, count)  # rows that come before each cut, at least
-        places = np.maximum.accumulate(np.maximum(places - before, 0)) + before
-        places = np.minimum(places, len(order) - least * count + before)
-        return np.split(order, places)
+        return cut_evenly(order, self.lengths[:, 1], count, least)
 
     def with_padding(self, batches: Sequence[Rows]) -> int:
         """Tokens of sources and targets, with the padding."""

@@ -1,0 +1,75 @@
+"""Words and texts with labels that a model is measured on."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+
+from vitrail.data import Aside
+from vitrail.data.tagged import Tagged
+from vitrail.distributed import ALONE, World
+from vitrail.families import Model
+from vitrail.families.bert.model import BERT
+from vitrail.tasks.tags.examples import Cutter
+from vitrail.tasks.tags.scores import score
+from vitrail.tasks.tags.tagger import label_logits
+from vitrail.tasks.task import EvaluationSet, Measurement
+
+
+@dataclass(eq=False)
+class TestTags(EvaluationSet):
+    """Sentences with the labels of their words, or texts with theirs."""
+
+    __test__ = False  # no tests for pytest to collect
+
+    tagged: Tagged
+    cutter: Cutter
+    labels: tuple[str, ...]
+    unit: str = "words"
+    part: str = "validation"
+    aside: Sequence[Aside] = ()
+    seen: int = 0
+
+    def __len__(self) -> int:
+        return len(self.tagged)
+
+    @property
+    def truth(self) -> list[list[int]]:
+        """The labels by their numbers; -1 of one that was never learned."""
+        numbers = {name: number for number, name in enumerate(self.labels)}
+        return [[numbers.get(label, -1) for label in some] for some in self.tagged.labels]
+
+    def measure(self, model: Model, world: World = ALONE) -> Measurement:
+        if not isinstance(model, BERT):
+            raise TypeError(f"a {type(model).__name__} gives no labels")
+        model.eval()
+        mine = range(world.rank, len(self), world.size)
+        sentences, every = [self.tagged.sentences[row] for row in mine], self.truth
+        texts = self.tagged.whole
+        pieces = self.cutter.texts([one[0] for one in sentences]) if texts else self.cutter.pieces(sentences)
+        logits = label_logits(model, pieces, texts, [len(one) for one in sentences])
+        said = [one.argmax(-1).tolist() for one in logits]
+        nats, count = 0.0, 0
+        for row, one in zip(mine, logits, strict=True):
+            labels = torch.tensor(every[row])
+            known = labels >= 0
+            nats += float(F.cross_entropy(one[known], labels[known], reduction="sum")) if known.any() else 0.0
+            count += int(known.sum())
+        nats, whole = world.sums(nats, float(count))
+        said = _all(said, len(self), world)
+        loss = nats / max(1.0, whole)
+        found = score(said, every, self.labels, part=self.part, unit=self.unit, loss=loss)
+        values = {"accuracy": found.accuracy, "f1": found.macro, "loss": loss}
+        values |= {} if found.spans is None else {"spans": found.spans}
+        return Measurement(values, {"part": self.part, **values, "tested": found.tested}, found, said)
+
+
+def _all(mine: list[list[int]], count: int, world: World) -> list[list[int]]:
+    """What all processes said, in order."""
+    if world.size == 1:
+        return mine
+    whole: list[list[int]] = [[] for _ in range(count)]
+    for rank, some in enumerate(world.every(mine)):
+        whole[rank :: world.size] = some
+    return whole

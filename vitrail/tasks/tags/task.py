@@ -1,0 +1,333 @@
+"""Labelling words, or texts, as a task."""
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from vitrail.data import Aside, Batch
+from vitrail.data.listing import NAMES
+from vitrail.data.tagged import Tagged, TaggedParts, read_tagged, split_tagged, tag_sources
+from vitrail.data.vocabulary import Vocabulary
+from vitrail.errors import InputError
+from vitrail.families import configure
+from vitrail.families.bert.config import BERTConfig
+from vitrail.machine import multiplies_bf16
+from vitrail.progress import Progress, silent
+from vitrail.tasks.sections import Card, Section, Table
+from vitrail.tasks.tags import shown
+from vitrail.tasks.tags.choices import Facts, choose, choose_vocabulary
+from vitrail.tasks.tags.examples import Cutter, Piece, TaggedTokens, tag
+from vitrail.tasks.tags.measured import TestTags
+from vitrail.tasks.tags.recipe import Labelled, TagRecipe, layout_of
+from vitrail.tasks.tags.tagger import Tagger, Tags
+from vitrail.tasks.task import Measurement, Metric, Task, Trained, tasks
+from vitrail.weights import Weights, read
+
+RARE = 2  # times that a label is seen, below which it is said
+
+
+@tasks.add("tags")
+@dataclass(eq=False, kw_only=True)
+class TagTask(Task):
+    """What each word of a sentence is, or what a text is."""
+
+    metric = Metric("accuracy", percent=True)
+    batched = "tokens"
+    varied = True
+
+    recipe: TagRecipe
+    config: BERTConfig
+    parts: TaggedParts
+    words: Vocabulary
+    labels: tuple[str, ...]
+    pieces: list[Piece]
+    aside: list[Aside]
+
+    @property
+    def unit(self) -> str:  # type: ignore[override]
+        """What has a label."""
+        return _unit(self.parts.train, self.recipe.data)
+
+    @classmethod
+    def prepare(cls, recipe: TagRecipe, progress: Progress = silent) -> "TagTask":
+        """Read what has labels, learn the vocabulary, and choose what the recipe leaves out."""
+        del progress
+        parts = read_parts(recipe.data)
+        train = parts.train
+        _check(train, recipe.data)
+        counts = Counter(label for some in train.labels for label in some)
+        labels = tuple(sorted(counts))
+        if len(labels) < 2:  # noqa: PLR2004
+            raise InputError(f"all {train.count:,} labels of {train.name} are {labels[0]!r}; there is nothing to tell.")
+        start = _start(recipe)
+        characters = sum(len(word) for some in train.sentences for word in some)
+        recipe, first = (recipe, []) if start else choose_vocabulary(recipe, characters)
+        words = start[1] if start else _learned(train, recipe.data)
+        most = start[0].config.length if start else 512
+        pieces = _cut(train, Cutter(words, recipe.model.get("length", most)))
+        facts = Facts(
+            sum(len(one.tokens) for one in pieces),
+            max(len(one.tokens) for one in pieces),
+            whole=train.whole,
+            bf16=multiplies_bf16(),
+            weights=start is not None,
+        )
+        filled, choices = choose(recipe, facts)
+        says = {"says": "label" if train.whole else "tags", "classes": len(labels)}
+        given = {name: value for name, value in filled.model.items() if name != "name"}
+        if start is None:
+            pad = words.needed("pad")
+            weights, config = (
+                None,
+                configure(filled.model["name"], **{"tokens": len(words), "pad": pad, **says, **given}),
+            )
+        else:
+            weights = start[0].adapted(head="new", **{**says, "pooler": train.whole, "pairs": False, **given})
+            config = weights.config
+        if not isinstance(config, BERTConfig):
+            raise InputError(f"a {filled.model.get('name')} labels no words; choose bert.")
+        rare = [name for name, count in counts.items() if count < RARE]
+        return cls(
+            recipe=filled,
+            config=config,
+            choices=[*first, *choices],
+            given=None if start is None else start[0],
+            weights=weights,
+            parts=parts,
+            words=words,
+            labels=labels,
+            pieces=_cut(train, Cutter(words, config.length)),
+            aside=[*train.aside, *([_rare(rare)] if rare else [])],
+        )
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        return len(self.pieces), len(self.parts.held)
+
+    @property
+    def per_epoch(self) -> int:
+        return self.examples.per_epoch(self.recipe.train.batch)
+
+    @property
+    def per_update(self) -> int:
+        return max(1, self.recipe.train.batch // self.config.shown)
+
+    @property
+    def smallest(self) -> int:
+        return max(1, len(self.pieces) // self.per_epoch)
+
+    @cached_property
+    def examples(self) -> TaggedTokens:
+        numbers = {name: number for number, name in enumerate(self.labels)}
+        each = [[numbers[label] for label in some] for some in self.parts.train.labels]
+        asked = [each[one.row][one.first : one.first + len(one.places)] for one in self.pieces]
+        return TaggedTokens(self.pieces, asked, self.config.pad or 0, whole=self.parts.train.whole)
+
+    @cached_property
+    def held_out(self) -> TestTags:
+        return _test(self.parts.held, self.words, self.config, self.labels, unit=self.unit, part=self.parts.part)
+
+    def objective(self, model: nn.Module, batch: Batch) -> Tensor:
+        return tag(model, batch, self.recipe.train.smoothing)
+
+    @classmethod
+    def evaluation_set(
+        cls,
+        trained: Trained,
+        data: Sequence[str] = (),
+        progress: Progress = silent,
+        options: Mapping[str, Any] | None = None,
+    ) -> TestTags:
+        del progress
+        cls.no_options(options)
+        weights = trained.weights
+        labels = weights.labels or ()
+        asked = Labelled() if trained.recipe is None else trained.recipe.data
+        parts = None if trained.recipe is None else _again(asked, needed=not data)
+        if data:
+            tagged, part = _read(data, asked.model_copy(update={"layout": None})), "test"
+        elif parts is None:
+            raise InputError(f"{weights.path!r} does not say what it was trained on; name the data.")
+        else:
+            tagged, part = (parts.held, parts.part) if parts.later is None else (parts.later, "test")
+        known = set() if parts is None else set(parts.train.sentences)
+        seen = sum(one in known for one in tagged.sentences)
+        words, unit = Vocabulary.beside(trained.folder), _unit(tagged, asked)
+        test = _test(tagged, words, weights.config, labels, unit=unit, part=part)
+        return replace(test, seen=seen)
+
+    @classmethod
+    def predict(cls, trained: Trained, inputs: Sequence[str], **options: Any) -> list[Tags]:
+        return list(Tagger.of(trained).tagged(inputs, **options))
+
+    def usage(self) -> dict[str, Any]:
+        return {"labels": self.labels}
+
+    def keep(self, folder: Path) -> None:
+        self.words.write(folder / "tokenizer.json")
+
+    def fingerprint(self) -> str:
+        digest = blake2b(digest_size=16)
+        for part in (self.parts.train, self.parts.held):
+            digest.update(repr((part.sentences, part.labels)).encode())
+        return digest.hexdigest()
+
+    def record(self) -> dict[str, Any]:
+        train, held = self.parts.train, self.parts.held
+        return {
+            "origin": self.parts.origin,
+            "train": len(train),
+            self.parts.part: len(held),
+            "labels": {"train": train.count, self.parts.part: held.count},
+            "set aside": [asdict(one) for one in self.aside],
+        }
+
+    def plan(self) -> list[tuple[str, str]]:
+        train, held, unit = self.parts.train, self.parts.held, self.unit
+        what = "validate" if self.parts.part == "validation" else "test"
+        later = "" if self.parts.later is None else f", {self.parts.later.count:,} for `vitrail evaluate`"
+        tokens = sum(len(one.tokens) for one in self.pieces)
+        data = f"{self.parts.origin}: {train.count:,} {unit} to train on, {held.count:,} to {what} on{later}"
+        lines = [("data", data), ("", f"{len(self.labels)} labels; {tokens / max(1, train.count):.2f} tokens to each")]
+        return [*lines, *(("", f"set aside: {one.what}, {one.why}") for one in self.aside)]
+
+    def cards(self, measurement: Measurement) -> list[Card]:
+        return shown.cards(measurement.scores)
+
+    def sections(self, measurement: Measurement) -> list[Section]:
+        return shown.sections(self.parts.held, measurement.outputs, measurement.scores)
+
+    @classmethod
+    def score_tables(cls, measurement: Measurement) -> list[Table]:
+        return [shown.class_table(measurement.scores)]
+
+    @classmethod
+    def score_lines(cls, measurement: Measurement) -> list[str]:
+        return shown.lines(measurement.scores)
+
+    def headline(self, measurement: Measurement) -> str:
+        found = measurement.scores
+        spans = "" if found.spans is None else f", F1 of spans {found.spans:.2%}"
+        return (
+            f"{found.part} accuracy {found.accuracy:.2%}, mean F1 {found.macro:.2%}{spans} "
+            f"({found.tested:,} {found.unit})"
+        )
+
+
+def _unit(tagged: Tagged, data: Labelled) -> str:
+    return "texts" if tagged.whole else "characters" if data.tokens == "characters" else "words"
+
+
+def _test(
+    tagged: Tagged, words: Vocabulary, config: BERTConfig, labels: tuple[str, ...], *, unit: str, part: str
+) -> TestTags:
+    if tagged.whole != (config.says == "label"):
+        kinds = ("a label for each word", "one for a whole text")
+        raise InputError(f"{tagged.name} has {kinds[tagged.whole]}, and the model gives {kinds[not tagged.whole]}.")
+    strange = sorted({label for some in tagged.labels for label in some} - set(labels))
+    aside = [*tagged.aside]
+    if strange:
+        aside.append(Aside(f"labels {', '.join(strange[:5])}", "never seen in training: counted as wrong"))
+    return TestTags(tagged, Cutter(words, config.length), labels, unit, part, aside)
+
+
+def _rare(names: Sequence[str]) -> Aside:
+    some = ", ".join(map(repr, names[:5])) + ", ..." * (len(names) > 5)  # noqa: PLR2004
+    return Aside(f"nothing, but {some}", "seen once in training: not to be learned from that")
+
+
+def _start(recipe: TagRecipe) -> tuple[Weights, Vocabulary] | None:
+    path = recipe.weights.path
+    if path is None:
+        return None
+    weights = read(path)
+    if weights.family != "bert":
+        raise InputError(f"{path!r} is a {weights.family}, which labels no words; take a bert, or leave it out.")
+    return weights, Vocabulary.beside(Path(path))
+
+
+def _learned(train: Tagged, data: Labelled) -> Vocabulary:
+    if train.whole:
+        return Vocabulary.learned((text for (text,) in train.sentences), data.tokens, data.vocabulary)
+    if data.tokens == "characters":
+        return Vocabulary.learned(("".join(some) for some in train.sentences), data.tokens, data.vocabulary)
+    return Vocabulary.learned((word for some in train.sentences for word in some), data.tokens, data.vocabulary)
+
+
+def _cut(tagged: Tagged, cutter: Cutter) -> list[Piece]:
+    return cutter.texts([text for (text,) in tagged.sentences]) if tagged.whole else cutter.pieces(tagged.sentences)
+
+
+def read_parts(data: Labelled) -> TaggedParts:
+    """What has labels, in its parts."""
+    if data.source != "files":
+        return tag_sources[data.source](data.seed)
+    if not data.files:
+        raise InputError("the recipe names no file; give one of words, or of texts, with labels.")
+    held_files = list(data.validation) or _beside(data.files, "validation")
+    later_files = list(data.test) or _beside(data.files, "test")
+    part = "validation"
+    if not held_files and later_files:
+        held_files, later_files, part = later_files, [], "test"
+    train, origin = _read(data.files, data), Path(data.files[0]).name
+    if not held_files:
+        train, held = split_tagged(train, data.fraction, data.seed)
+        return TaggedParts(train, held, part, origin=origin)
+    later = _read(later_files, data) if later_files else None
+    return TaggedParts(train, _read(held_files, data), part, later, origin)
+
+
+def _read(files: Sequence[str], data: Labelled) -> Tagged:
+    missing = [file for file in files if not Path(file).is_file()]
+    if missing:
+        raise InputError(f"{missing[0]!r} is not there, or no file; check the path.")
+    layout = data.layout or layout_of(Path(files[0]))
+    if layout is None:
+        raise InputError(
+            f"{files[0]!r} has no labels that are told by its first lines; give CoNLL-U, a word and a label on each "
+            f"line with an empty one between sentences, or a text, a tab and a label; or say data.layout."
+        )
+    return read_tagged(files, layout, data.column)
+
+
+def _beside(files: Sequence[str], part: str) -> list[str]:
+    """The file of another part that stands beside that to train on: en-ud-dev.conllu beside en-ud-train.conllu."""
+    if len(files) != 1:
+        return []
+    file = Path(files[0])
+    names = NAMES["validation"] if part == "validation" else NAMES["test"]
+    found = re.search(rf"(?<![a-z])({'|'.join(NAMES['train'])})(?![a-z])", file.name.lower())
+    if found is None:
+        return []
+    for name in names:
+        stem = f"{file.name[: found.start()]}{name}{file.name[found.end() :]}".removesuffix(".gz")
+        there = [file.with_name(one) for one in (stem, f"{stem}.gz") if file.with_name(one).is_file()]
+        if there:
+            return [str(there[0])]
+    return []
+
+
+def _again(data: Labelled, *, needed: bool) -> TaggedParts | None:
+    """What a run learned from, where it still is."""
+    try:
+        return read_parts(data)
+    except InputError:
+        if needed:
+            raise
+        return None
+
+
+def _check(tagged: Tagged, data: Labelled) -> None:
+    wrong = tagged.total - len(tagged)
+    if tagged.aside and wrong > data.bad * tagged.total:
+        raise InputError(
+            f"{wrong:,} of {tagged.total:,} sentences cannot be used, such as {tagged.aside[0].what}: "
+            f"{tagged.aside[0].why}; mend them, or raise data.bad above {data.bad:g}."
+        )
