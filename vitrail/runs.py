@@ -96,8 +96,9 @@ class Run:
     @property
     def task(self) -> type[Task]:
         """The task that the model is for; weights from elsewhere label pictures."""
-        about = self.about or self.begun.get("model", {})  # of a run that has not finished
-        name = about.get("task") or (families[about["family"]].task if "family" in about else "pictures")
+        about = self.about if "family" in self.about else self.begun.get("model", {})  # of a run that has not finished
+        family = about.get("family") or self.weights().family  # which is read off the tensors, where nothing says it
+        name = about.get("task") or families[family].task
         if not name:
             raise InputError(f"{self.name!r} does not say which task it is for; train it, or load it with vt.load.")
         return tasks[name]

@@ -29,6 +29,7 @@ from vitrail.cli import (
     train,
     translate,
     walk,
+    words,
 )
 from vitrail.errors import InputError
 from vitrail.terminal.console import say
@@ -52,7 +53,8 @@ VERBS: dict[Callable[..., None], str] = {
     explain.explain: "Show where a model looks, and why.",
     figures.figures: "Draw what a model has learned.",
     walk.walk: "Follow one attention layer step by step.",
-    embed.embed: "Turn pictures into vectors.",
+    words.words: "Find near words, and follow one.",
+    embed.embed: "Turn pictures or text into vectors.",
     convert.convert: "Move weights between formats and sizes.",
     models.models: "List the models.",
     recipes.recipes: "List the built-in recipes.",

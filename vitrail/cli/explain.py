@@ -149,18 +149,18 @@ def _sentences(run: str, texts: list[str], targets: list[str] | None, out: Path,
         from vitrail.files import Output
         from vitrail.report.words import write_reading
         from vitrail.runs import open_run
-        from vitrail.tasks.translate.reading import seen_through
-        from vitrail.tasks.translate.translator import Translator
 
         if targets is not None and len(targets) != len(texts):
             raise InputError(f"{len(targets)} --target and {len(texts)} --text were given; give one for each, or none.")
-        translator = Translator.of(open_run(run).trained())
+        opened = open_run(run)
+        trained = opened.trained()
+        seen_through = opened.task.reading(trained)
         output, written = Output(out, force=force), dict[str, Any]()
-    title = f"{Path(run).name}: {translator.model.summary()}"
+    title = f"{Path(run).name}: {trained.weights.model().summary()}"
     for one, target in zip_longest(texts, targets or []):
         name = _free("-".join(re.findall(r"\w+", one)[:6]) or "sentence", written)
         with working("Looking ..."):
-            reading, said = seen_through(translator, one, target)
+            reading, said = seen_through(one, target)
             written[name] = write_reading(output, name, reading, source=one, written=said, title=title)
         page = out / f"{name}.html"
         print_json({"text": one, "page": str(page), **written[name]}) if as_json else tell(f"{one}  {said}  {page}")

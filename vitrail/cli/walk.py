@@ -37,6 +37,7 @@ def walk(
     picture: Annotated[
         str | None, typer.Option(help="Picture to use. Default: the first of the run's test pictures.", metavar="FILE")
     ] = None,
+    text: Annotated[str | None, typer.Option(help="Text to use, of a model of text.", metavar="TEXT")] = None,
     causal: Annotated[bool, typer.Option("--causal", help="Apply a causal mask.")] = False,
     out: Annotated[
         Path | None,
@@ -60,7 +61,9 @@ def walk(
 
     if out is not None:
         check_free(out, force=force)
-    given = [name for name, value in (("--layer", layer), ("--picture", picture)) if value is not None]
+    given = [
+        name for name, value in (("--layer", layer), ("--picture", picture), ("--text", text)) if value is not None
+    ]
     if run is None and given:
         raise InputError(f"{given[0]} is of a run, and none is given; add --run RUN.")
     if run is None:
@@ -68,7 +71,7 @@ def walk(
         stages = walk_through(sublayer, x, head=head - 1, mask=CAUSAL if causal else NONE)
         title, pixels = f"Attention on four small vectors, head {head}, step by step", None
     else:
-        site = _layer(run, layer or 1, picture, normalise)
+        site = _layer(run, layer or 1, picture, normalise) if text is None else _text_layer(run, layer or 1, text)
         mask = site.mask & CAUSAL if causal else site.mask
         stages = walk_through(site.sublayer, site.x, head=head - 1, mask=mask, tokens=site.names)
         title = f"Attention in layer {layer or 1}, head {head} of {Path(run).name}, on {printable(site.source)}"
@@ -92,8 +95,33 @@ class _Site:
     x: "Tensor"
     mask: "Mask"
     names: tuple[str, ...]
-    pixels: "Tensor"
+    pixels: "Tensor | None"
     source: str
+
+
+def _text_layer(path: str, layer: int, text: str) -> _Site:
+    """A layer of a model of text, of what reads it."""
+    import torch
+
+    from vitrail.errors import InputError
+    from vitrail.lens import record
+    from vitrail.runs import open_run
+
+    run = open_run(path)
+    read = run.task.read(run.trained(), text)
+    blocks = list(getattr(read.model, "encoder", read.model.blocks))
+    number = from_one("layer", layer, len(blocks))
+    sublayer = blocks[number].attention
+    if sublayer is None:
+        raise InputError(f"layer {layer} has no attention to walk through; choose another.")
+    if len(read.names) > MOST:
+        raise InputError(f"{len(read.names):,} tokens are too many to walk through; {MOST} at most.")
+    with torch.no_grad(), record(read.model) as trace:
+        read.model(read.inputs)
+    name = f"encoder.{number}.attention"
+    x = trace.residual("encoder")[trace.sublayers().index(name), 0]
+    names = tuple(one.strip() or "␣" for one in read.names)
+    return _Site(sublayer, x, trace.visit(name).mask, names, None, f"“{text[:60]}”")
 
 
 def _layer(path: str, layer: int, picture: str | None, normalise: str | None) -> _Site:

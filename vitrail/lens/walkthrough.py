@@ -64,9 +64,15 @@ def _one_head(way: "_Way", attention: Attention, head: int, mask: Mask) -> Tenso
     given, names, parts = way.last, way.names, _parts(attention)
     q = _projected(way, given, "q", "Queries: what each token looks for.", learned=parts["q"], head=head)
     k = _projected(way, given, "k", "Keys: what each token can be found by.", learned=parts["k"], head=head)
+    if attention.turn is not None:
+        (q,), (k,) = attention.turn(q[None], k[None])
+        words = "Turned by their places, so that what two tokens make of each other depends on how far apart they are."
+        way.add("q'", "q' = R q", words, q[head], names, made_of=("q",), how="row")
+        way.add("k'", "k' = R k", words, k[head], names, made_of=("k",), how="row")
     scores = q @ k.mT
     words = "Scores: how well each token's query (down) meets each token's key (across)."
-    way.add("s", "s = q kᵀ", words, scores[head], names, names, ("q", "k"), "transposed")
+    both = ("q", "k") if attention.turn is None else ("q'", "k'")
+    way.add("s", f"s = {both[0]} {both[1]}ᵀ", words, scores[head], names, names, both, "transposed")
     width, scale = q.shape[-1], attention.kernel.scale
     scaled = scores * (width**-0.5 if scale is None else scale)
     formula = f"t = s / √{width}" if scale is None else f"t = {scale:g} s"

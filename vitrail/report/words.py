@@ -8,7 +8,7 @@ import numpy as np
 
 from vitrail.files import Output, finite, write_json
 from vitrail.lens.words import Attended, Reading
-from vitrail.report.drawing import COLOURS, ramp
+from vitrail.report.drawing import COLOURS, DIVERGING, ramp
 from vitrail.report.page import write_page
 
 EXACT = 2_000_000  # weights of a page up to which they are kept as they are
@@ -31,17 +31,22 @@ def write_reading(
             }
             for group in reading.groups
         ],
+        "places": list(reading.places),
+        "asked": reading.asked,
+        "notes": list(reading.notes),
         "said": list(reading.said),
         "probabilities": reading.probabilities.tolist(),
         "lens": [
             [[{"token": token, "probability": p} for token, p in place] for place in layer] for layer in reading.lens
         ],
     }
+    if reading.written is not None and reading.rest is not None:
+        facts["wrote"] = {"parts": reading.written.tolist(), "rest": reading.rest.tolist()}
     facts = cast("dict[str, Any]", finite(facts))
-    attention = {group.name: group.patterns.tolist() for group in reading.groups}
-    write_json(folder / f"{name}.json", {**facts, "attention": attention})
     whole = sum(group.patterns.numel() for group in reading.groups) <= EXACT
-    shown = {**facts, "exact": whole, "colours": ramp(COLOURS)}
+    attention = {group.name: group.patterns.tolist() for group in reading.groups} if whole else None  # too many to read
+    write_json(folder / f"{name}.json", {**facts, "attention": attention})
+    shown = {**facts, "exact": whole, "colours": ramp(COLOURS), "diverging": ramp(DIVERGING)}
     blocks = {group.name: _letters(group, whole=whole) for group in reading.groups}
     write_page(folder / f"{name}.html", "words.html", facts=shown, blocks=blocks)
     return facts

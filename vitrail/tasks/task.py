@@ -1,10 +1,10 @@
 """What every task keeps to, so that trainer, run, report and command line know of no picture and no word."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from torch import Tensor, nn
 
@@ -17,6 +17,9 @@ from vitrail.recipe import Recipe
 from vitrail.registry import Registry
 from vitrail.tasks.sections import Card, Section, Table
 from vitrail.weights import Weights
+
+if TYPE_CHECKING:
+    from vitrail.lens.words import Reading
 
 
 @dataclass(frozen=True)
@@ -100,6 +103,15 @@ class Trained:
     record: dict[str, Any] = field(default_factory=dict)  # what ``Task.record`` gave
 
 
+@dataclass(frozen=True, eq=False)
+class Read:
+    """A text as a model is given it, one of a batch, and what its tokens are called."""
+
+    model: Model
+    inputs: Any
+    names: tuple[str, ...]
+
+
 @dataclass(eq=False, kw_only=True)
 class Task(ABC):
     """A task on some data, ready to be learned: a recipe with nothing left out, examples, an objective, a measure."""
@@ -178,6 +190,18 @@ class Task(ABC):
     def predict(cls, trained: "Trained", inputs: Sequence[str], **options: Any) -> list[Any]:  # noqa: ARG003
         """What a finished model says of inputs, given as a user has them: files, or texts."""
         raise InputError(f"{trained.weights.path!r} is a {trained.weights.family}, whose task answers no inputs yet.")
+
+    @classmethod
+    def reading(cls, trained: "Trained") -> "Callable[[str, str | None], tuple[Reading, str]]":
+        """How a text is seen through: of a text, and of what should be said of it if that is given, what is to be seen,
+        and what the model says.
+        """
+        raise InputError(f"{trained.weights.path!r} is a {trained.weights.family}, which reads no text; give pictures.")
+
+    @classmethod
+    def read(cls, trained: "Trained", text: str) -> "Read":
+        """A text as the model is given it."""
+        raise InputError(f"{trained.weights.path!r} is a {trained.weights.family}, which reads no text{text[:0]}.")
 
     @property
     def stored(self) -> int:

@@ -46,7 +46,8 @@ function thumbnail(canvas, values, rows, columns, top) {
 }
 
 // What changes with the kind of attention alone.
-let cells = [], squares = [], rowWords = [], columnWords = [];
+const CELLS = 4000; // of a matrix, above which it is one picture
+let large = null, cells = [], squares = [], rowWords = [], columnWords = [];
 function build() {
   const group = groups[state.group];
   cells = [];
@@ -75,6 +76,14 @@ function build() {
   $("rows").replaceChildren(...rowWords);
   $("columns").replaceChildren(...columnWords);
   squares = [];
+  large = null;
+  if (group.rows.length * group.columns.length > CELLS) {
+    large = make("canvas", {});
+    large.onmousemove = (event) => change({ row: Math.min(group.rows.length - 1, Math.floor((event.offsetY / large.clientHeight) * group.rows.length)) });
+    large.style.width = `${Math.min(900, 4 * group.columns.length)}px`;
+    $("matrix").replaceChildren(large);
+    return;
+  }
   const top = make("tr", {}, make("th", {}), ...group.columns.map((text) => make("th", { className: "top", textContent: shown(text) })));
   const lines = group.rows.map((text, row) => {
     const line = make("tr", {}, make("th", { textContent: shown(text) }));
@@ -97,6 +106,7 @@ function draw() {
     cell.setAttribute("aria-pressed", layer === state.layer && (state.head < 0 || head === state.head));
   });
   const weights = group.of(state.layer, state.head), top = state.shared ? most : greatest(weights);
+  if (large) thumbnail(large, weights, group.rows.length, across, top);
   squares.forEach((square, at) => {
     tint(square, weights[at] / (top || 1));
     square.title = `${shown(group.rows[Math.floor(at / across)])} → ${shown(group.columns[at % across])}: ${percent(weights[at])}`;
@@ -112,7 +122,26 @@ function draw() {
   $("from").textContent = `Attention ${group.about}, from “${shown(group.rows[state.row])}”.`;
   $("readout").textContent = `${group.name}, layer ${state.layer + 1}, ${state.head < 0 ? "mean of the heads" : "head " + (state.head + 1)}, ` +
     `from “${shown(group.rows[state.row])}”: most to “${shown(group.columns[best])}”, ${percent(row[best])}`;
+  if (facts.wrote) wrote(group);
   Object.assign(document.body.dataset, { group: group.name, layer: state.layer, head: state.head, row: state.row });
+}
+
+// What each head and each feed-forward wrote to the logit of what is said at the chosen word.
+function wrote(group) {
+  const place = Math.min(state.row, facts.places.length - 1), parts = facts.wrote.parts[place], heads = group.heads;
+  const values = parts.flat().filter((value) => value !== null), most = Math.max(...values.map(Math.abs), 1e-9);
+  const total = values.reduce((a, b) => a + b, 0) + facts.wrote.rest[place], signed = (value) => (value > 0 ? "+" : "") + value.toFixed(2);
+  const verb = { follows: "follows", stands: "stands at", label: "is the label of" }[facts.asked];
+  $("wrote").textContent = `Logit of “${shown(facts.said[place])}”, which ${verb} “${shown(facts.places[place])}”, beyond the mean of all: ${signed(total)}, ` +
+    `of which the embedding and biases gave ${signed(facts.wrote.rest[place])}, and each head and feed-forward what stands here.`;
+  const top = make("tr", {}, make("th", {}), ...Array.from({ length: heads }, (_, head) => make("th", { textContent: `head ${head + 1}` })), make("th", { textContent: "feed-forward" }));
+  const lines = parts.map((row, layer) => make("tr", {}, make("th", { textContent: `layer ${layer + 1}` }), ...row.map((value) => {
+    const cell = make("td", { textContent: value === null ? "" : signed(value) }), [r, g, b] = facts.diverging[Math.round(127.5 * (1 + (value || 0) / most))];
+    cell.style.background = `rgb(${r}, ${g}, ${b})`;
+    cell.style.color = 0.3 * r + 0.59 * g + 0.11 * b > 140 ? "#111" : "#fff";
+    return cell;
+  })));
+  $("written").replaceChildren(top, ...lines);
 }
 
 let waiting = false;
@@ -153,8 +182,8 @@ document.addEventListener("keydown", (event) => {
 
 // What would have been said.
 const places = facts.said.length;
-const header = make("tr", {}, make("th", { textContent: "after" }), ...facts.lens.map((_, layer) => make("th", { textContent: layer ? `layer ${layer}` : "the embedding" })), make("th", { textContent: "stands there" }));
-const body = Array.from({ length: places }, (_, place) => make("tr", {}, make("th", { textContent: shown(groups.find((one) => one.name === "decoder").rows[place]) }),
+const header = make("tr", {}, make("th", { textContent: "after" }), ...facts.lens.map((_, layer) => make("th", { textContent: layer ? `layer ${layer}` : "the embedding" })), make("th", { textContent: { follows: "what follows", stands: "stands there", label: "answer" }[facts.asked] }));
+const body = Array.from({ length: places }, (_, place) => make("tr", {}, make("th", { textContent: shown(facts.places[place]) }),
   ...facts.lens.map((layer) => {
     const [best, ...others] = layer[place];
     const cell = make("td", {}, best.token === facts.said[place] ? make("b", { textContent: shown(best.token) }) : shown(best.token), make("span", { className: "soft", textContent: ` ${percent(best.probability)}` }));
@@ -162,7 +191,7 @@ const body = Array.from({ length: places }, (_, place) => make("tr", {}, make("t
     return cell;
   }),
   make("td", {}, make("b", { textContent: shown(facts.said[place]) }), make("span", { className: "soft", textContent: ` ${percent(facts.probabilities[place])}` }))));
-$("lens").append(header, ...body);
+if (places) $("lens").append(header, ...body);
 
 build();
 draw();

@@ -1,8 +1,8 @@
 """Learning a language from text, as a task."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -29,16 +29,18 @@ from vitrail.families import Model, configure, known_as
 from vitrail.families.bert.config import BERTConfig
 from vitrail.families.gpt.config import GPTConfig
 from vitrail.families.token_shape import TokenShape
+from vitrail.lens.words import Reading
 from vitrail.machine import multiplies_bf16
 from vitrail.progress import Progress, silent
 from vitrail.tasks.language import shown
 from vitrail.tasks.language.choices import Facts, choose, choose_vocabulary
 from vitrail.tasks.language.examples import HiddenWindows, Marks, Tokens, Windows, continue_text, fill_text
 from vitrail.tasks.language.measured import HiddenText, TestText, as_tokens
+from vitrail.tasks.language.reading import as_read, seen_through
 from vitrail.tasks.language.recipe import Corpus, Hidden, LanguageRecipe
-from vitrail.tasks.language.writer import Filler, Writer, Writing
+from vitrail.tasks.language.writer import Filler, Reader, Writer, Writing
 from vitrail.tasks.sections import Card, Section, Table
-from vitrail.tasks.task import EvaluationSet, Measurement, Metric, Task, Trained, tasks
+from vitrail.tasks.task import EvaluationSet, Measurement, Metric, Read, Task, Trained, tasks
 from vitrail.weights import Weights, read
 
 NATS, LOSS = Metric("nats", higher=False), Metric("loss", higher=False)
@@ -186,6 +188,14 @@ class LanguageTask(Task):
             return [filler.fill(one, **options) for one in inputs]
         writer, how = Writer.of(trained), Writing(**options)
         return [writer.texts(writer.start(one)[0], how)[0] for one in inputs]
+
+    @classmethod
+    def reading(cls, trained: Trained) -> Callable[[str, str | None], tuple[Reading, str]]:
+        return partial(seen_through, Reader.of(trained))
+
+    @classmethod
+    def read(cls, trained: Trained, text: str) -> Read:
+        return as_read(Reader.of(trained), text)
 
     def keep(self, folder: Path) -> None:
         self.words.write(folder / "tokenizer.json")

@@ -20,6 +20,7 @@ from vitrail.families.token_model import TokenModel
 from vitrail.machine import threads
 from vitrail.tasks.task import Trained
 
+TOGETHER, TOKENS = 1_024, 8_192  # lines, and tokens, that are turned into vectors together
 FEW = 1_024  # numbers of a step, up to which one thread is faster than two (bench/README.md)
 BROKEN = "\ufffd"  # what stands for bytes that are not yet a letter
 
@@ -72,6 +73,30 @@ class Reader:
         if not isinstance(self.model, BERT):
             return list(tokens)
         return [self.words.needed("begin"), *tokens, self.words.needed("end")]
+
+    @torch.inference_mode()
+    def vectors(self, lines: Sequence[str], *, first: bool = False) -> Iterator[tuple[Tensor, bool]]:
+        """Lines as vectors (w), in order: the mean of their tokens as the last layer leaves them, or the first of them;
+        and whether a line was too long, and was cut.
+        """
+        length = self.model.config.length
+        room = length - len(self.between([]))
+        for begin in range(0, len(lines), TOGETHER):
+            pieces = [one.tokens for one in self.words.pieces(lines[begin : begin + TOGETHER])]
+            some = [self.between(tokens[:room] or [self.words.role("unknown") or 0]) for tokens in pieces]
+            found: dict[int, Tensor] = {}
+            sizes: dict[int, list[int]] = {}
+            for row, tokens in enumerate(some):
+                sizes.setdefault(len(tokens), []).append(row)
+            for size, rows in sizes.items():  # those of one length together: nothing is padded
+                most = max(1, TOKENS // size)
+                for start in range(0, len(rows), most):
+                    group = rows[start : start + most]
+                    given = torch.tensor([some[row] for row in group], device=next(self.model.parameters()).device)
+                    x = self.model.norm(self.model.stream(given)).float().cpu()
+                    found |= dict(zip(group, x[:, 0] if first else x.mean(1), strict=True))
+            for row, tokens in enumerate(pieces):
+                yield found[row], len(tokens) > room
 
     def unknown(self, text: str) -> list[str]:
         """What is to be said of a text that has parts which the vocabulary has no token for."""
@@ -151,21 +176,24 @@ class Filler(Reader):
     kind = BERT
     not_so = "has no hidden words to fill in"
 
+    def hidden(self, text: str) -> list[int]:
+        """The tokens of a text, with that of the mask where it says [MASK]."""
+        parts = re.split("|".join(map(re.escape, ROLES["mask"])), text, flags=re.IGNORECASE)
+        if self.words.in_pieces:  # a word's space is a part of it, and so hidden with it
+            parts = [*(part.rstrip() for part in parts[:-1]), parts[-1]]
+        mask = [self.words.needed("mask")]
+        every = enumerate(self.words.pieces(parts))
+        return [token for number, one in every for token in (mask * (number > 0) + one.tokens)]
+
     @torch.inference_mode()
     def fill(self, text: str, top: int = 5) -> list[Filled]:
         """What may stand at each [MASK] of a text."""
         model = self.model
         if not isinstance(model, BERT) or model.words is None:
             raise InputError("the model says no words; take one that was trained to fill them in.")
-        mask = self.words.needed("mask")
-        names = "|".join(map(re.escape, ROLES["mask"]))
-        parts = re.split(names, text, flags=re.IGNORECASE)
-        if len(parts) == 1:
+        mask, tokens = self.words.needed("mask"), self.hidden(text)
+        if mask not in tokens:
             raise InputError(f"{text!r} hides no word; write [MASK] where one should be said.")
-        if self.words.in_pieces:  # a word's space is a part of it, and so hidden with it
-            parts = [*(part.rstrip() for part in parts[:-1]), parts[-1]]
-        pieces = self.words.pieces(parts)
-        tokens = [token for number, one in enumerate(pieces) for token in ([mask] * (number > 0) + one.tokens)]
         whole = self.between(tokens)
         if len(whole) > model.config.length:
             raise InputError(f"the text has {len(whole):,} tokens, and the model takes {model.config.length:,}.")

@@ -2,9 +2,9 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from vitrail.data.vocabulary import Vocabulary
 from vitrail.errors import InputError
 from vitrail.families import configure
 from vitrail.families.bert.config import BERTConfig
+from vitrail.lens.words import Reading
 from vitrail.machine import multiplies_bf16
 from vitrail.progress import Progress, silent
 from vitrail.tasks.sections import Card, Section, Table
@@ -25,10 +26,12 @@ from vitrail.tasks.tags import shown
 from vitrail.tasks.tags.choices import Facts, choose, choose_vocabulary
 from vitrail.tasks.tags.examples import Cutter, Piece, TaggedTokens, tag
 from vitrail.tasks.tags.measured import TestTags
+from vitrail.tasks.tags.reading import as_read, seen_through
 from vitrail.tasks.tags.recipe import Labelled, TagRecipe, layout_of
 from vitrail.tasks.tags.tagger import Tagger, Tags
-from vitrail.tasks.task import Measurement, Metric, Task, Trained, tasks
-from vitrail.weights import Weights, read
+from vitrail.tasks.task import Measurement, Metric, Read, Task, Trained, tasks
+from vitrail.weights import Weights
+from vitrail.weights import read as read_weights
 
 RARE = 2  # times that a label is seen, below which it is said
 
@@ -167,6 +170,14 @@ class TagTask(Task):
     def predict(cls, trained: Trained, inputs: Sequence[str], **options: Any) -> list[Tags]:
         return list(Tagger.of(trained).tagged(inputs, **options))
 
+    @classmethod
+    def reading(cls, trained: Trained) -> Callable[[str, str | None], tuple[Reading, str]]:
+        return partial(seen_through, Tagger.of(trained))
+
+    @classmethod
+    def read(cls, trained: Trained, text: str) -> Read:
+        return as_read(Tagger.of(trained), text)
+
     def usage(self) -> dict[str, Any]:
         return {"labels": self.labels}
 
@@ -247,7 +258,7 @@ def _start(recipe: TagRecipe) -> tuple[Weights, Vocabulary] | None:
     path = recipe.weights.path
     if path is None:
         return None
-    weights = read(path)
+    weights = read_weights(path)
     if weights.family != "bert":
         raise InputError(f"{path!r} is a {weights.family}, which labels no words; take a bert, or leave it out.")
     return weights, Vocabulary.beside(Path(path))

@@ -1,29 +1,33 @@
 """Translating, as a task."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from vitrail.data import Aside, Batch
 from vitrail.data.pairs import PairParts, Pairs, beside, pair_sources, read_pairs, set_aside, split_pairs
+from vitrail.data.text import clean
 from vitrail.data.vocabulary import BEGIN, END, MASK, PAD, Vocabulary
 from vitrail.errors import InputError
 from vitrail.families import configure
 from vitrail.families.seq2seq.config import SENTENCE
+from vitrail.lens.words import Reading
 from vitrail.machine import multiplies_bf16
 from vitrail.progress import Progress, silent
 from vitrail.tasks.sections import Card, Section, Table
-from vitrail.tasks.task import Measurement, Metric, Task, Trained, tasks
+from vitrail.tasks.task import Measurement, Metric, Read, Task, Trained, tasks
 from vitrail.tasks.translate import shown
 from vitrail.tasks.translate.choices import Facts, choose, choose_vocabulary
 from vitrail.tasks.translate.examples import MaskedPairs, OpenPairs, TokenPairs, fill, translate
 from vitrail.tasks.translate.measured import TestPairs
+from vitrail.tasks.translate.reading import seen_through
 from vitrail.tasks.translate.recipe import Sentences, TranslateRecipe
 from vitrail.tasks.translate.teacher import taught
 from vitrail.tasks.translate.translator import Decoding, Translation, Translator, Vocabularies
@@ -162,6 +166,22 @@ class TranslateTask(Task):
     @classmethod
     def predict(cls, trained: Trained, inputs: Sequence[str], **options: Any) -> list[Translation]:
         return list(Translator.of(trained).translations(inputs, Decoding(**options)))
+
+    @classmethod
+    def reading(cls, trained: Trained) -> Callable[[str, str | None], tuple[Reading, str]]:
+        return partial(seen_through, Translator.of(trained))
+
+    @classmethod
+    def read(cls, trained: Trained, text: str) -> Read:
+        translator = Translator.of(trained)
+        (source,) = translator.words.source.encode([clean(text)])
+        error = translator.error(text, source)
+        if error:
+            raise InputError(f"{text!r} cannot be read: {error}.")
+        names = translator.words.source.names()
+        begin = torch.tensor([[translator.model.config.begin]])
+        inputs = torch.tensor([source]), begin
+        return Read(translator.model, inputs, tuple(names[token] for token in source))
 
     def keep(self, folder: Path) -> None:
         self.words.write(folder)
