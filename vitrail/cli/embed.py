@@ -107,9 +107,8 @@ def _lines(trained: "Trained", inputs: list[str], out: Path, pool: str, *, as_js
         vectors.append(vector.numpy())
         cut += long
     if cut:
-        say(
-            f"note: {cut:,} lines are longer than the {reader.model.config.length:,} tokens that the model takes, and cut"
-        )
+        most = reader.model.config.length
+        say(f"note: {cut:,} lines are longer than the {most:,} tokens that the model takes, and cut")
     make_folder(out.parent)
     with whole(out) as aside, aside.open("wb") as file:
         np.savez(file, features=np.stack(vectors), lines=np.array(there))

@@ -1,16 +1,18 @@
 """``vitrail generate``."""
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vitrail.cli.console import Json, print_json
+from vitrail.cli.console import Force, Json, print_json
 from vitrail.errors import InputError
 from vitrail.terminal.console import printable, say, tell
 from vitrail.terminal.progress import working
 
 if TYPE_CHECKING:
+    from vitrail.runs import Run
     from vitrail.tasks.task import Trained
 
 
@@ -36,10 +38,17 @@ def generate(
         float | None, typer.Option(help="Sample of the fewest that have this probability together.", metavar="P")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Random seed. Default: 0.", min=0, metavar="N")] = None,
+    half: Annotated[
+        bool, typer.Option("--half", help="Of a model of pixels: complete the upper halves of test pictures.")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="PNG file, of a model of pixels. Default: pictures.png.", metavar="FILE")
+    ] = None,
+    force: Force = False,
     top: Annotated[int, typer.Option(help="Words per [MASK].", min=1, metavar="K")] = 5,
     as_json: Json = False,
 ) -> None:
-    """Write text that follows a prompt, as it comes; or say the words that [MASK] hides."""
+    """Write text that follows a prompt, as it comes; say the words that [MASK] hides; or draw pictures."""
     with working("Starting ..."):
         from vitrail.machine import keep_memory
         from vitrail.runs import open_run
@@ -51,12 +60,58 @@ def generate(
         say(f"note: {note}")
     given = {"tokens": tokens, "count": count, "temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
     options = {name: value for name, value in given.items() if value is not None}
+    pixels = trained.recipe is not None and trained.recipe.task == "pixels"
+    if pixels:
+        for name, value in (("--prompt", prompt), ("--fill", fill), ("--tokens", tokens)):
+            if value is not None:
+                raise InputError(f"{name} is of text, and {run!r} is a model of pixels; leave it out.")
+        _draw(opened, options, out or Path("pictures.png"), half=half, force=force, as_json=as_json)
+        return
+    if half or out is not None:
+        raise InputError(f"--half and --out are of a model of pixels, and {run!r} writes text; leave them out.")
     if fill:
         for name in options:
             raise InputError(f"--{name.replace('_', '-')} is of text that is gone on with; leave it out with --fill.")
         _fill(trained, fill, top, as_json=as_json)
     else:
         _write(trained, prompt, options, as_json=as_json)
+
+
+def _draw(opened: "Run", options: dict[str, Any], out: Path, *, half: bool, force: bool, as_json: bool) -> None:
+    import torch
+
+    from vitrail.decode import Drawing
+    from vitrail.files import check_free
+    from vitrail.tasks.pixels.examples import TestPixels
+    from vitrail.tasks.pixels.painter import Painter, grid, write_picture
+    from vitrail.terminal.progress import counted
+
+    check_free(out, force=force)
+    painter, count = Painter.of(opened.trained()), options.get("count", 16)
+    generator = torch.Generator().manual_seed(options.get("seed", 0))
+    drawing = Drawing(options.get("temperature", 1.0), options.get("top_k", 0), options.get("top_p", 1.0), generator)
+    given = torch.zeros(count, 0, dtype=torch.long)
+    pictures: list[torch.Tensor] = []
+    if half:
+        test = opened.evaluation_set(None, counted)
+        if not isinstance(test, TestPixels):
+            raise InputError(f"{opened.name!r} has no pictures to complete.")
+        whole = test.rows.pixels[:count].long()
+        given = whole[:, : whole.shape[1] // 2]
+        hidden = torch.cat([given, torch.zeros_like(whole[:, given.shape[1] :])], 1)
+        pictures += [painter.pictures(hidden)]
+    with working("Drawing ..."):
+        pictures += [painter.pictures(painter.draw(given, drawing))]
+    if half:
+        pictures += [painter.pictures(whole)]
+        sheet = grid(torch.stack(pictures, 1).flatten(0, 1), 3 * max(1, round((len(given) / 3) ** 0.5)))
+    else:
+        sheet = grid(pictures[0], max(1, round(count**0.5)))
+    write_picture(out, sheet)
+    if as_json:
+        print_json({"out": str(out), "pictures": len(given), "half": half})
+    else:
+        tell(f"{len(given):,} pictures in {out}" + ", each as given, completed, and as it is" * half)
 
 
 def _fill(trained: "Trained", texts: list[str], top: int, *, as_json: bool) -> None:

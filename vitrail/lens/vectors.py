@@ -60,13 +60,13 @@ class Followed:
 
 
 @torch.no_grad()
-def streams(model: Any, inputs: Any) -> Tensor:
-    """The residual stream of one text after the embedding and each block of what reads it, (l + 1 n w)."""
+def streams_of(model: Any, inputs: Any) -> Tensor:
+    """The residual stream after the embedding and each block of what reads, (l + 1 b n w)."""
     model.eval()
     seen: list[Tensor] = []
     blocks = list(getattr(model, "encoder", model.blocks))
-    handles = [blocks[0].register_forward_pre_hook(lambda _, given: seen.append(given[0][0]))]
-    handles += [block.register_forward_hook(lambda _, __, out: seen.append(out[0])) for block in blocks]
+    handles = [blocks[0].register_forward_pre_hook(lambda _, given: seen.append(given[0]))]
+    handles += [block.register_forward_hook(lambda _, __, out: seen.append(out)) for block in blocks]
     try:
         model(inputs)
     finally:
@@ -77,4 +77,4 @@ def streams(model: Any, inputs: Any) -> Tensor:
 
 def follow(model: Model, texts: Sequence[tuple[Any, Sequence[int]]]) -> Followed:
     """A word in texts, each given as inputs and the places of the word's tokens, whose mean it is."""
-    return Followed(torch.stack([streams(model, inputs)[:, list(places)].mean(1) for inputs, places in texts], 1))
+    return Followed(torch.stack([streams_of(model, one)[:, 0, list(places)].mean(1) for one, places in texts], 1))

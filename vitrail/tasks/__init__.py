@@ -5,7 +5,8 @@
 import vitrail.tasks.pictures.recipe
 import vitrail.tasks.tags.recipe
 import vitrail.tasks.translate.recipe
-import vitrail.tasks.language.recipe  # noqa: F401
+import vitrail.tasks.language.recipe
+import vitrail.tasks.pixels.recipe  # noqa: F401
 
 # isort: on
 from vitrail.tasks.recipes import built_in, parse_recipe, read_recipe
