@@ -11,6 +11,7 @@ import pytest
 from corpus import write_classes
 from processes import vitrail
 from sentences import SMALL, write_pairs
+from texts import TAGS, TEXT, write_tags, write_text
 
 import vitrail as vt
 from vitrail.cli import VERBS
@@ -26,6 +27,11 @@ def place(once):
         words = [word for name, value in SMALL.items() for word in ("--set", f"{name}={value}")]
         ran = vitrail("train", *write_pairs(folder, 60), "--epochs", "2", "--out", "runs/words", *words, cwd=folder)
         assert ran.returncode == 0
+        for name, given in (("text", TEXT), ("tags", TAGS)):
+            words = [word for field, value in given.items() for word in ("--set", f"{field}={value}")]
+            file = write_text(folder / "some.txt") if name == "text" else write_tags(folder / "words.txt")
+            ran = vitrail("train", file, "--out", f"runs/{name}", *words, "--set", "train.steps=5", cwd=folder)
+            assert ran.returncode == 0, ran.stderr
 
     return once("verbs", make)
 
@@ -35,9 +41,12 @@ DEFAULTS = {
     "evaluate": ["runs/all"],
     "predict": ["runs/all", "all/ant/000.png"],
     "translate": ["runs/words", "abcd"],
+    "tag": ["runs/tags", "a b"],
+    "generate": ["runs/text"],
     "explain": ["runs/all", "all/ant/000.png", "--out", "why"],
     "figures": ["runs/all", "--out", "figures"],
     "walk": [],
+    "words": ["runs/text", "cat"],
     "embed": ["runs/all", "all"],
     "convert": ["runs/all", "moved"],
     "models": [],

@@ -203,15 +203,9 @@ class Relative(Position):
 
 @positions.add("rotary")
 class Rotary(Position):
-    """x as it is: queries and keys are turned instead, in every attention (Su et al. 2021)."""
-
-    @property
-    def turn(self) -> "Turn":
-        """What turns them."""
-        return Turn()
-
-    def table(self, grid: Grid) -> Tensor:  # noqa: ARG002
-        raise InputError("position='rotary' is for sequences; choose 'learned' or 'sincos2d'.")
+    """x as it is: queries and keys are turned instead, in every attention, by where they stand: the patches of a picture
+    in raster order (Su et al. 2021).
+    """
 
 
 class Turn(nn.Module):

@@ -40,6 +40,7 @@ def write_reading(
             [[{"token": token, "probability": p} for token, p in place] for place in layer] for layer in reading.lens
         ],
     }
+    facts["wrote"] = None
     if reading.written is not None and reading.rest is not None:
         facts["wrote"] = {"parts": reading.written.tolist(), "rest": reading.rest.tolist()}
     facts = cast("dict[str, Any]", finite(facts))

@@ -7,7 +7,7 @@ from vitrail.families.catalogue import presets
 def preset(name: str, width: int, depth: int, heads: int) -> None:
     """Name a shape, whose hidden width is four times its width."""
     shape = {"width": width, "depth": depth, "heads": heads, "hidden": 4 * width, "tokens": 30_522}
-    presets.add(name)((BERTConfig, {**shape, "norm_last": False}))
+    presets.add(name)((BERTConfig, {**shape, "norm_last": False, "pooler": False}))
 
 
 preset("bert-tiny", 128, 2, 2)  # Turc et al. 2019

@@ -110,8 +110,6 @@ class LanguageTask(Task):
 
     def check(self) -> None:
         """There has to be a window to learn from, and something to measure on."""
-        if not isinstance(self.config, GPTConfig | BERTConfig):
-            raise InputError(f"a {self.recipe.model.get('name')} is no model of a language; choose gpt or bert.")
         if len(self.train) < self.examples.reach:
             raise InputError(
                 f"{self.parts.origin} has {len(self.train):,} tokens to train on, and one window takes "
@@ -296,7 +294,10 @@ def _hidden(tokens: Tokens, config: BERTConfig, words: Vocabulary, hidden: Hidde
 def _config(recipe: LanguageRecipe, words: Vocabulary, given: dict[str, Any]) -> Any:
     name = recipe.model["name"]
     sizes: dict[str, Any] = {"tokens": len(words)}
-    if known_as(name)[0] is BERTConfig:
+    kind = known_as(name)[0]
+    if kind not in (GPTConfig, BERTConfig):
+        raise InputError(f"a {name} is no model of a language; choose gpt or bert.")
+    if kind is BERTConfig:
         sizes |= {"pad": words.needed("pad"), "pairs": recipe.hidden.next}
     return configure(name, **{**sizes, **given})
 

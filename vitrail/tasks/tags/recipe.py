@@ -17,7 +17,7 @@ Files = Annotated[tuple[str, ...], BeforeValidator(lambda value: tuple(value) if
 Layout = Literal["conllu", "columns", "labels"]
 LOOKED = 2_000  # lines that are looked at, to tell how a file is laid out
 LONGEST = 60  # letters of a label
-SEEN_AGAIN = 10  # times that a label is met on average, at least
+SEEN_AGAIN = 5  # times that a label is met on average, at least
 FASTTEXT = "__label__"
 
 
@@ -91,8 +91,7 @@ def layout_of(path: Path) -> Layout | None:
         return "columns"
     if sum(len(row) == 2 for row in tabs) > 0.9 * len(tabs):  # noqa: PLR2004
         columns = [[row[column].strip() for row in tabs if len(row) == 2] for column in (0, 1)]  # noqa: PLR2004
-        few = [_are_labels(column) for column in columns]
-        return "labels" if few[0] != few[1] else None
+        return "labels" if any(map(_are_labels, columns)) else None
     return None
 
 
