@@ -20,11 +20,11 @@ from pathlib import Path
 import torch
 
 import vitrail as vt
+from vitrail.data.batches import padded
 from vitrail.data.text import read_lines
 from vitrail.data.vocabulary import BEGIN, END, MASK, PAD, SPECIAL, UNKNOWN
 from vitrail.machine import cores, keep_memory
 from vitrail.runs import Run
-from vitrail.tasks.translate.examples import padded
 from vitrail.tasks.translate.translator import Decoding, Translator
 from vitrail.weights.tokenizers import carry
 
@@ -51,7 +51,7 @@ def theirs(folder: Path, beam: int, threads: int) -> Translate:
 
     @torch.inference_mode()
     def translate(batch: Batch) -> list[list[int]]:
-        source = padded(batch)
+        source = padded(batch, PAD)
         most = 2 * source.shape[1] + 10
         said = model.generate(
             source,

@@ -4,13 +4,23 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    model_validator,
+)
 
 from vitrail.config import Config, Rate
 from vitrail.errors import InputError
 from vitrail.registry import Registry
 
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
+Fraction = Annotated[float, Field(gt=0, lt=1)]
+Files = Annotated[tuple[str, ...], BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)]
 
 
 class Start(Config):
@@ -94,6 +104,29 @@ class Recipe(Config):
         paths = {name: getattr(self.weights, name) for name in ("path", "names")}
         there = {name: str(Path(path).resolve()) for name, path in paths.items() if path and Path(path).exists()}
         return self.model_copy(update={"weights": self.weights.model_copy(update=there)}) if there else self
+
+
+class FileRecipe(Recipe):
+    """A recipe whose data are files: those to train on, and beside them those to validate and to test on."""
+
+    data: Any = None  # with fields files, validation and test
+
+    @classmethod
+    def named(cls, sections: dict[str, Any]) -> dict[str, Any]:
+        """Sections in which what --data names are the files."""
+        data = dict(sections.get("data") or {})
+        if "path" in data:
+            data |= {"files": [data.pop("path")], "source": "files"}
+        if "image" in (sections.get("model") or {}):
+            raise InputError("--image is of pictures; leave it out.")
+        return {**sections, "data": data}
+
+    def absolute(self) -> Self:
+        recipe = super().absolute()
+        names = ("files", "validation", "test")
+        files = {name: tuple(str(Path(file).resolve()) for file in getattr(recipe.data, name)) for name in names}
+        there = {name: paths for name, paths in files.items() if paths}
+        return recipe.model_copy(update={"data": recipe.data.model_copy(update=there)})
 
 
 recipes: Registry[type[Recipe]] = Registry("task")  # the recipe of each

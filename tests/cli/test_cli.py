@@ -246,11 +246,11 @@ def test_lists_are_whole_in_any_terminal(invoke, monkeypatch, verb, columns):
 
 def test_a_pipe_gets_a_line_a_recipe():
     lines = vitrail("recipes").stdout.splitlines()
-    assert [line.split()[0] for line in lines] == ["name", "dates", "digits", "fashion"]
+    assert [line.split()[0] for line in lines] == ["name", "dates", "digits", "fashion", "igpt", "python", "topics"]
 
 
 def test_recipes_say_what_they_reached():
     for recipe in json.loads(vitrail("recipes", "--json").stdout):
         assert recipe["about"]
-        assert "%" in recipe["reached"]
+        assert re.search(r"\d", recipe["reached"])
         assert recipe["command"].startswith("vitrail train")

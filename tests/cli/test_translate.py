@@ -149,7 +149,6 @@ def test_options_of_pictures_are_not_of_sentences(tmp_path):
     ("names", "says"),
     [
         (("a.low", "b.up"), "'a.low' is not there"),
-        (("train.low", "train.up", "train.low"), "3 files are given"),
         (("recipe.toml", "train.low"), "is a recipe, and 'train.low' is given too"),
     ],
 )

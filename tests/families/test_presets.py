@@ -8,7 +8,7 @@ import vitrail as vt
 from vitrail.families import configure, cost
 
 # The first eight and three hybrids are those of the same models in timm (peers/); the ViT paper's table 1 has 86M, 307M
-# and 632M for B, L and H.
+# and 632M for B, L and H. Those of GPT-2 and BERT are HF's GPT2LMHeadModel's and BertForMaskedLM's of the same shapes.
 PARAMETERS = {
     "vit-ti/16": 5_717_416,
     "vit-s/16": 22_050_664,
@@ -32,8 +32,21 @@ PARAMETERS = {
     "seq2seq-small": 15_565_824,
     "seq2seq-base": 60_522_496,
     "seq2seq-big": 209_125_376,
+    "gpt-tiny": 1_850_112,
+    "gpt-small": 16_889_856,
+    "gpt2": 124_439_808,
+    "gpt2-medium": 354_823_168,
+    "gpt2-large": 774_030_080,
+    "gpt2-xl": 1_557_611_200,
+    "bert-tiny": 4_416_698,
+    "bert-mini": 11_201_594,
+    "bert-small": 28_795_194,
+    "bert-medium": 41_404_730,
+    "bert-base": 109_514_298,
+    "bert-large": 335_174_458,
+    "minilm-l6": 22_744_506,
 }
-PICTURES = [name for name in PARAMETERS if "seq2seq" not in name]
+PICTURES = [name for name in PARAMETERS if "vit" in name or "vt" in name]
 
 # GFLOPS of torchvision's documentation of its vit_b_16 and so on, in which a multiply-add counts as one.
 PUBLISHED_GIGA = {"vit-b/16": 17.56, "vit-b/32": 4.41, "vit-l/16": 61.55, "vit-l/32": 15.38, "vit-h/14": 167.29}

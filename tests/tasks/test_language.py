@@ -11,10 +11,11 @@ from copying import randomise
 from texts import TEXT, write_text
 
 import vitrail as vt
+from vitrail.data.batches import UNASKED
 from vitrail.data.corpus import Texts, read_texts, split_texts
 from vitrail.data.vocabulary import Vocabulary
 from vitrail.errors import InputError
-from vitrail.tasks.language.examples import UNASKED, HiddenWindows, Marks, Windows
+from vitrail.tasks.language.examples import HiddenWindows, Marks, Windows
 from vitrail.tasks.language.measured import TestText
 from vitrail.tasks.language.recipe import Corpus, Hidden
 from vitrail.tasks.language.task import read_parts

@@ -16,8 +16,8 @@ def evaluate(
     data: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Labelled pictures: a folder or a CSV file. Sentences: two files, or a table. Default: the run's own "
-            "test part, or what it was validated on.",
+            help="Labelled pictures: a folder or a CSV file. Sentences: two files, or a table. Text, or words with "
+            "labels: files. Default: the run's own test part, or what it was validated on.",
             metavar="DATA",
         ),
     ] = None,
@@ -25,12 +25,16 @@ def evaluate(
     assignments: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", help="How sentences are translated: any option of `vitrail translate`.", metavar="NAME=VALUE"
+            "--set",
+            help="How sentences are translated: any option of `vitrail translate`; of text, stride=N.",
+            metavar="NAME=VALUE",
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Evaluate a model: accuracy, each class and calibration of pictures; BLEU and chrF of sentences."""
+    """Evaluate a model: accuracy, each class and calibration of pictures; BLEU and chrF of sentences; nats a character
+    of text; accuracy and F1 of each class of labels.
+    """
     with working("Starting ..."):
         from vitrail.config import override
         from vitrail.machine import keep_memory

@@ -19,8 +19,9 @@ def train(
     what: Annotated[
         list[str] | None,
         typer.Argument(
-            help="A folder of pictures, a CSV file, two files of sentences line by line, a recipe.toml, or a built-in "
-            "recipe (see `vitrail recipes`). Default: digits, or with --resume what the run is.",
+            help="A folder of pictures, a CSV file, two files of sentences line by line, text or a folder of it, words "
+            "or texts with labels, a recipe.toml, or a built-in recipe (see `vitrail recipes`). Default: digits, or "
+            "with --resume what the run is.",
             metavar="WHAT",
         ),
     ] = None,
@@ -50,7 +51,9 @@ def train(
     ] = None,
     batch: Annotated[
         int | None,
-        typer.Option(help="Examples (of sentences: tokens) per update, over all processes.", min=1, metavar="N"),
+        typer.Option(
+            help="Examples per update, over all processes; of sentences and labels: tokens.", min=1, metavar="N"
+        ),
     ] = None,
     seed: Annotated[
         int | None, typer.Option(help="Random seed of everything but the train/test split.", min=0, metavar="N")

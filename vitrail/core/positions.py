@@ -203,8 +203,8 @@ class Relative(Position):
 
 @positions.add("rotary")
 class Rotary(Position):
-    """x as it is: queries and keys are turned instead, in every attention, by where they stand: the patches of a picture
-    in raster order (Su et al. 2021).
+    """x as it is: queries and keys are turned instead, in every attention, by where they stand, which of patches is in
+    raster order (Su et al. 2021).
     """
 
 

@@ -5,7 +5,7 @@ number of processes, each with some of the micro-batches, draw what one process 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -15,6 +15,7 @@ import torch
 from vitrail.errors import InputError
 
 Rows: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int64]]
+UNASKED = -100  # where a target asks nothing, as PyTorch has it
 _ORDER, _STEP = 0, 1  # what a stream of random numbers is for
 
 
@@ -115,6 +116,12 @@ def cut_evenly(order: Rows, sizes: Rows, count: int, least: int = 1) -> list[Row
     places = np.maximum.accumulate(np.maximum(places - before, 0)) + before
     places = np.minimum(places, len(order) - least * count + before)
     return np.split(order, places)
+
+
+def padded(sequences: Sequence[Sequence[int]], pad: int) -> torch.Tensor:
+    """Sequences of tokens side by side, (b n), with padding behind the shorter ones."""
+    most = max(map(len, sequences))
+    return torch.tensor([[*one, *[pad] * (most - len(one))] for one in sequences], dtype=torch.long)
 
 
 def stream(*numbers: int) -> int:

@@ -9,10 +9,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitrail.data import Batch, Examples, Rows
+from vitrail.data.batches import UNASKED
 from vitrail.tasks.language.recipe import Hidden
 
 Tokens: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int32]]
-UNASKED = -100  # where nothing is asked, as PyTorch has it
 
 
 @dataclass(eq=False)

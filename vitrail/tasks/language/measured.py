@@ -9,12 +9,13 @@ import torch
 import torch.nn.functional as F
 
 from vitrail.data import Aside
+from vitrail.data.batches import UNASKED
 from vitrail.data.vocabulary import Vocabulary
 from vitrail.distributed import ALONE, World
 from vitrail.families import Model, at_once
 from vitrail.families.bert.model import BERT
 from vitrail.families.gpt.model import GPT
-from vitrail.tasks.language.examples import UNASKED, HiddenWindows, Tokens, Windows
+from vitrail.tasks.language.examples import HiddenWindows, Tokens
 from vitrail.tasks.task import EvaluationSet, Measurement
 
 TOGETHER = 64  # windows at most
@@ -176,6 +177,3 @@ def as_tokens(documents: Sequence[str], words: Vocabulary) -> Tokens:
         if end is not None and number < len(documents) - 1:
             tokens.append(end)
     return np.array(tokens, dtype=np.int32)
-
-
-__all__ = ["HiddenText", "LanguageScores", "TestText", "Windows", "as_tokens"]

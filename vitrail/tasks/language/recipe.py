@@ -2,17 +2,14 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, PositiveInt, model_validator
+from pydantic import PositiveInt, model_validator
 
 from vitrail.config import Config, Rate
 from vitrail.errors import InputError
 from vitrail.files import holds_text
-from vitrail.recipe import Recipe, Seed, recipes
-
-Fraction = Annotated[float, Field(gt=0, lt=1)]
-Files = Annotated[tuple[str, ...], BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)]
+from vitrail.recipe import FileRecipe, Files, Fraction, Seed, recipes
 
 
 class Corpus(Config):
@@ -50,7 +47,7 @@ class Hidden(Config):
 
 
 @recipes.add("language")
-class LanguageRecipe(Recipe):
+class LanguageRecipe(FileRecipe):
     """Which text, and the model that learns it."""
 
     sections: ClassVar[tuple[str, ...]] = ("data", "hidden", "weights", "model", "optim", "train")
@@ -62,13 +59,7 @@ class LanguageRecipe(Recipe):
     @model_validator(mode="before")
     @classmethod
     def _of_text(cls, sections: dict[str, Any]) -> dict[str, Any]:
-        data = sections.get("data") or {}
-        if "path" in data:  # as --data has it
-            data = {**data, "files": [data["path"]], "source": "files"}
-            sections = {**sections, "data": {name: value for name, value in data.items() if name != "path"}}
-        if "image" in (sections.get("model") or {}):
-            raise InputError("--image is of pictures; leave it out.")
-        return sections
+        return cls.named(sections)
 
     @classmethod
     def from_paths(cls, paths: Sequence[str]) -> dict[str, Any] | None:
@@ -77,10 +68,3 @@ class LanguageRecipe(Recipe):
             return {"data": {"files": list(paths)}} if holds_text(files[0]) else None
         known = all(file.is_file() for file in files) and (len(files) == 1 or len(files) > 2)  # noqa: PLR2004
         return {"data": {"files": list(paths)}} if known else None
-
-    def absolute(self) -> Self:
-        recipe = super().absolute()
-        names = ("files", "validation", "test")
-        files = {name: tuple(str(Path(file).resolve()) for file in getattr(recipe.data, name)) for name in names}
-        there = {name: paths for name, paths in files.items() if paths}
-        return recipe.model_copy(update={"data": recipe.data.model_copy(update=there)})

@@ -9,9 +9,8 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat
 
 from vitrail.config import Config, Rate
 from vitrail.files import holds_text
-from vitrail.recipe import Recipe, Seed, recipes
+from vitrail.recipe import Fraction, Recipe, Seed, recipes
 
-Fraction = Annotated[float, Field(gt=0, lt=1)]
 Probability = Annotated[float, Field(ge=0, le=1)]
 
 

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitrail.data import Aside, Batch, Examples, Rows
+from vitrail.data.batches import UNASKED
 from vitrail.distributed import ALONE, World
 from vitrail.families import Model, at_once
 from vitrail.tasks.task import EvaluationSet, Measurement
@@ -23,7 +24,7 @@ class PixelRows(Examples):
     """Pictures as numbers of colours (m n), of so many; the numbers after them stand for the beginning, and the mask.
 
     Of a GPT inputs are the beginning and all pixels but the last (b n), and targets all pixels. Of a BERT inputs are
-    pixels with some of them masked, and targets those, -100 elsewhere.
+    pixels with some of them masked, and targets those, UNASKED elsewhere.
     """
 
     pixels: Tensor
@@ -61,7 +62,7 @@ def begun(pixels: Tensor, begin: int) -> Tensor:
 def masked(pixels: Tensor, count: int, mask: int) -> tuple[Tensor, Tensor]:
     """Pixels with so many of each picture masked, and those alone."""
     chosen = torch.rand(pixels.shape).argsort(1).argsort(1) < count
-    return pixels.masked_fill(chosen, mask), pixels.masked_fill(~chosen, -100)
+    return pixels.masked_fill(chosen, mask), pixels.masked_fill(~chosen, UNASKED)
 
 
 def shifted(pixels: Tensor, size: tuple[int, int], most: int) -> Tensor:

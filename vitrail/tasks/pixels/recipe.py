@@ -3,12 +3,11 @@
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt, model_validator
+from pydantic import BeforeValidator, NonNegativeInt, PositiveInt, model_validator
 
 from vitrail.config import Config, Rate
-from vitrail.recipe import Recipe, Seed, recipes
+from vitrail.recipe import Fraction, Recipe, Seed, recipes
 
-Fraction = Annotated[float, Field(gt=0, lt=1)]
 Sides = Annotated[
     tuple[PositiveInt, PositiveInt],
     BeforeValidator(lambda value: (value, value) if isinstance(value, int) else tuple(value)),

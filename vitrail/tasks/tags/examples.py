@@ -10,10 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitrail.data import Batch, Examples, Rows
-from vitrail.data.batches import cut_evenly
+from vitrail.data.batches import UNASKED, cut_evenly, padded
 from vitrail.data.vocabulary import Vocabulary
-
-UNASKED = -100  # where nothing is asked, as PyTorch has it
 
 
 @dataclass(frozen=True)
@@ -108,12 +106,6 @@ class TaggedTokens(Examples):
             for number, row in enumerate(rows):
                 targets[number, self.pieces[row].places] = torch.tensor(self.labels[row])
         return tokens.to(device), targets.to(device), self.count(rows)
-
-
-def padded(sequences: Sequence[Sequence[int]], pad: int) -> Tensor:
-    """Sequences of tokens side by side, (b n), with padding behind the shorter ones."""
-    most = max(map(len, sequences))
-    return torch.tensor([[*one, *[pad] * (most - len(one))] for one in sequences], dtype=torch.long)
 
 
 def tag(model: nn.Module, batch: Batch, smoothing: float = 0.0) -> Tensor:

@@ -3,17 +3,14 @@
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, PositiveInt, model_validator
+from pydantic import PositiveInt, model_validator
 
 from vitrail.config import Config, Rate
-from vitrail.errors import InputError
 from vitrail.files import first_lines
-from vitrail.recipe import Recipe, Seed, recipes
+from vitrail.recipe import FileRecipe, Files, Fraction, Seed, recipes
 
-Fraction = Annotated[float, Field(gt=0, lt=1)]
-Files = Annotated[tuple[str, ...], BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)]
 Layout = Literal["conllu", "columns", "labels"]
 LOOKED = 2_000  # lines that are looked at, to tell how a file is laid out
 LONGEST = 60  # letters of a label
@@ -40,7 +37,7 @@ class Labelled(Config):
 
 
 @recipes.add("tags")
-class TagRecipe(Recipe):
+class TagRecipe(FileRecipe):
     """Which labels, and the model that learns to give them."""
 
     sections: ClassVar[tuple[str, ...]] = ("data", "weights", "model", "optim", "train")
@@ -51,13 +48,7 @@ class TagRecipe(Recipe):
     @model_validator(mode="before")
     @classmethod
     def _of_words(cls, sections: dict[str, Any]) -> dict[str, Any]:
-        data = sections.get("data") or {}
-        if "path" in data:  # as --data has it
-            data = {**data, "files": [data["path"]], "source": "files"}
-            sections = {**sections, "data": {name: value for name, value in data.items() if name != "path"}}
-        if "image" in (sections.get("model") or {}):
-            raise InputError("--image is of pictures; leave it out.")
-        return sections
+        return cls.named(sections)
 
     @classmethod
     def from_paths(cls, paths: Sequence[str]) -> dict[str, Any] | None:
@@ -67,13 +58,6 @@ class TagRecipe(Recipe):
         if len(files) > 1 and layout_of(files[0]) == "labels":
             return None
         return {"data": {"files": list(paths)}}
-
-    def absolute(self) -> Self:
-        recipe = super().absolute()
-        names = ("files", "validation", "test")
-        files = {name: tuple(str(Path(file).resolve()) for file in getattr(recipe.data, name)) for name in names}
-        there = {name: paths for name, paths in files.items() if paths}
-        return recipe.model_copy(update={"data": recipe.data.model_copy(update=there)})
 
 
 def layout_of(path: Path) -> Layout | None:

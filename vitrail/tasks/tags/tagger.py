@@ -8,12 +8,13 @@ from itertools import islice
 import torch
 from torch import Tensor
 
+from vitrail.data.batches import padded
 from vitrail.data.text import Undecodable
 from vitrail.data.vocabulary import Vocabulary
 from vitrail.errors import InputError
 from vitrail.families import at_once
 from vitrail.families.bert.model import BERT
-from vitrail.tasks.tags.examples import Cutter, Piece, padded
+from vitrail.tasks.tags.examples import Cutter, Piece
 from vitrail.tasks.task import Trained
 
 TOKENS = 8_192  # that are looked at together

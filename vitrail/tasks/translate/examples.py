@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitrail.data import Batch, Examples, Rows
-from vitrail.data.batches import cut_evenly
+from vitrail.data.batches import cut_evenly, padded
 from vitrail.data.vocabulary import BEGIN, MASK, PAD
 from vitrail.decode.parallel import room
 from vitrail.families.seq2seq.config import Seq2SeqConfig
@@ -75,7 +75,8 @@ class TokenPairs(Examples):
         return (sources.to(device), given.to(device)), targets.to(device), self.count(rows)
 
     def _tokens(self, rows: Rows) -> tuple[Tensor, Tensor]:
-        return padded([self.sources[row] for row in rows]), padded([self.targets[row] for row in rows])
+        sources, targets = (padded([side[row] for row in rows], PAD) for side in (self.sources, self.targets))
+        return sources, targets
 
 
 class MaskedPairs(TokenPairs):
@@ -85,7 +86,8 @@ class MaskedPairs(TokenPairs):
     """
 
     def batch(self, rows: Rows, device: torch.device) -> tuple[tuple[Tensor, Tensor], Tensor, int]:
-        sources, targets = padded([self.sources[row] for row in rows]), padded([self.targets[row][:-1] for row in rows])
+        sources = padded([self.sources[row] for row in rows], PAD)
+        targets = padded([self.targets[row][:-1] for row in rows], PAD)
         counts = (targets != PAD).sum(1)
         masked = (torch.rand(len(rows)) * counts).long() + 1
         order = torch.rand(targets.shape).masked_fill(targets == PAD, 2).argsort(1).argsort(1)
@@ -125,9 +127,3 @@ def fill(model: nn.Module, batch: Batch, lengths: int, smoothing: float = 0.0) -
     longer = (given != PAD).sum(1) - (sources != PAD).sum(1) + 1  # sources have an END
     length = F.cross_entropy(said.lengths, longer.clamp(-lengths, lengths) + lengths, reduction="sum")
     return (2 * total + length) / batch.count
-
-
-def padded(sequences: Sequence[Sequence[int]]) -> Tensor:
-    """Sequences of tokens side by side, (b n), with PAD behind the shorter ones."""
-    most = max(map(len, sequences))
-    return torch.tensor([[*one, *[PAD] * (most - len(one))] for one in sequences], dtype=torch.long)

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from vitrail.data import Aside
+from vitrail.data.batches import padded
 from vitrail.data.pairs import Pairs, set_aside
 from vitrail.data.vocabulary import MASK, PAD
 from vitrail.distributed import ALONE, World
@@ -14,7 +15,7 @@ from vitrail.families import Model
 from vitrail.families.seq2seq.config import Seq2SeqConfig
 from vitrail.families.seq2seq.model import Seq2Seq
 from vitrail.tasks.task import EvaluationSet, Measurement
-from vitrail.tasks.translate.examples import TokenPairs, padded
+from vitrail.tasks.translate.examples import TokenPairs
 from vitrail.tasks.translate.scores import score
 from vitrail.tasks.translate.translator import Decoding, Translator, Vocabularies
 
@@ -98,11 +99,11 @@ class TestPairs(EvaluationSet):
 
 def _nats(model: Seq2Seq, sources: list[list[int]], targets: list[list[int]]) -> tuple[float, int]:
     c = model.config
-    asked = padded([one[:-1] for one in targets] if c.parallel else targets)
+    asked = padded([one[:-1] for one in targets] if c.parallel else targets, PAD)
     begun = torch.full((len(asked), 1), c.begin)
     given = torch.where(asked != PAD, MASK, PAD) if c.parallel else torch.cat([begun, asked[:, :-1]], dim=1)
     device = next(model.parameters()).device
-    logits = model((padded(sources).to(device), given.to(device))).float()
+    logits = model((padded(sources, PAD).to(device), given.to(device))).float()
     there = asked != PAD
     loss = F.cross_entropy(logits[there.to(device)], asked[there].to(device), reduction="sum")
     return float(loss), int(there.sum())

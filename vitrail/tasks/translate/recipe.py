@@ -2,17 +2,14 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, Field, PositiveInt, model_validator
+from pydantic import PositiveInt, model_validator
 
 from vitrail.config import Config, Rate
 from vitrail.errors import InputError
 from vitrail.files import first_lines
-from vitrail.recipe import Recipe, Seed, recipes
-
-Fraction = Annotated[float, Field(gt=0, lt=1)]
-Files = Annotated[tuple[str, ...], BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)]
+from vitrail.recipe import FileRecipe, Files, Fraction, Seed, recipes
 
 
 class Sentences(Config):
@@ -41,7 +38,7 @@ class Teacher(Config):
 
 
 @recipes.add("translate")
-class TranslateRecipe(Recipe):
+class TranslateRecipe(FileRecipe):
     """Which sentences, and the model that learns to translate them."""
 
     sections: ClassVar[tuple[str, ...]] = ("data", "teacher", "weights", "model", "optim", "train")
@@ -65,14 +62,12 @@ class TranslateRecipe(Recipe):
 
     def absolute(self) -> Self:
         recipe = super().absolute()
-        names = ("files", "validation", "test")
-        files = {name: tuple(str(Path(file).resolve()) for file in getattr(recipe.data, name)) for name in names}
-        there = {name: paths for name, paths in files.items() if paths}
-        teacher = recipe.teacher.path
-        update: dict[str, Any] = {"data": recipe.data.model_copy(update=there)}
-        if teacher is not None:
-            update["teacher"] = recipe.teacher.model_copy(update={"path": str(Path(teacher).resolve())})
-        return recipe.model_copy(update=update)
+        path = recipe.teacher.path
+        if path is None:
+            return recipe
+        return recipe.model_copy(
+            update={"teacher": recipe.teacher.model_copy(update={"path": str(Path(path).resolve())})}
+        )
 
 
 def _has_columns(table: Path) -> bool:

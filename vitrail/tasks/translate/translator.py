@@ -11,6 +11,7 @@ import torch
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from vitrail.config import Config
+from vitrail.data.batches import padded
 from vitrail.data.text import Undecodable, clean
 from vitrail.data.vocabulary import BEGIN, END, MASK, PAD, UNKNOWN, Vocabulary
 from vitrail.decode import Hypothesis, Limits, beam_search, greedy, mask_predict, sample
@@ -19,7 +20,6 @@ from vitrail.families.seq2seq.config import Seq2SeqConfig
 from vitrail.families.seq2seq.model import Seq2Seq
 from vitrail.machine import threads
 from vitrail.tasks.task import Trained
-from vitrail.tasks.translate.examples import padded
 
 TOKENS, SHORT = 2_048, 16  # of sources that are translated together, each taken for so many at least
 FEW = 1_024  # numbers of a step, all rows together, up to which one thread is faster than two (bench/README.md)
@@ -179,7 +179,7 @@ class Translator:
         """What is found for sources that are tokens, as many as asked for."""
         model = self.model
         how = how.checked(model.config)
-        source = padded(tokens).to(next(model.parameters()).device)
+        source = padded(tokens, PAD).to(next(model.parameters()).device)
         if how.method == "parallel":
             never = (*NO_WORDS, END)
             found = mask_predict(
