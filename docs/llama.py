@@ -22,6 +22,7 @@ from vitrail.weights.formats.hf_folder import depth_of, shape_of, without
 from vitrail.weights.moves import Move, moved
 from vitrail.weights.weights import Usage, Weights, checked_config
 
+THETA = 10_000  # of the angles
 norms.add("rms")(nn.RMSNorm)  # x / sqrt(mean(x^2)) g: no mean is taken off
 
 
@@ -57,6 +58,11 @@ class HFLlama(Format):
 
     def read(self, location: Path, tensors: Tensors, about: dict[str, Any] | None, request: Request) -> Weights:  # noqa: ARG002
         stated = json_table(location / "config.json")
+        turns = {**stated, **(stated.get("rope_parameters") or {})}
+        if not stated or turns.get("rope_theta", THETA) != THETA or turns.get("rope_type", "default") != "default":
+            raise InputError(
+                "it says nothing of itself in a config.json, or turns by other angles than are known here."
+            )
         known = without(tensors, "model.", "rotary_emb.inv_freq")
         tokens, width = shape_of(known, "embed_tokens.weight")
         if shape_of(known, "layers.0.self_attn.k_proj.weight") != (width, width):

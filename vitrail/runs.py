@@ -97,8 +97,10 @@ class Run:
     def task(self) -> type[Task]:
         """The task that the model is for; weights from elsewhere label pictures."""
         about = self.about if "family" in self.about else self.begun.get("model", {})  # of a run that has not finished
-        family = about.get("family") or self.weights().family  # which is read off the tensors, where nothing says it
-        name = about.get("task") or families[family].task
+        name = about.get("task")
+        if not name:  # told by the tensors, where nothing says it
+            weights = self.weights()
+            name = families[weights.family].task_of(weights.config)
         if not name:
             raise InputError(f"{self.name!r} does not say which task it is for; train it, or load it with vt.load.")
         return tasks[name]
@@ -165,7 +167,9 @@ class Run:
 
     def trained(self, weights: Weights | None = None) -> Trained:
         """What its task needs to use it."""
-        return Trained(weights or self.weights(), self.path, self.recipe, self.origin.data)
+        weights = weights or self.weights()
+        folder = Path(weights.path) if self.name.startswith("hf:") else self.path  # where it was fetched to
+        return Trained(weights, folder, self.recipe, self.origin.data)
 
     def evaluation_set(
         self,

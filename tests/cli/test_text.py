@@ -34,6 +34,14 @@ def test_generate(runs):
     assert ran.stdout.startswith("a fish swam.")
 
 
+def test_a_prompt_that_is_not_all_text(runs):
+    ran = vitrail("generate", runs / "gpt", "--prompt", "-", "--tokens", "3", given=b"a fish\nb\xe4d \xff\n")
+    assert ran.returncode == 0, ran.stderr
+    assert "1 of 2 lines are not UTF-8" in ran.stderr
+    ran = vitrail("generate", runs / "gpt", "--prompt", "a", "--tokens", "3", "--temperature", "1e-40")
+    assert ran.returncode == 0, ran.stderr
+
+
 def test_fill(runs):
     ran = vitrail("generate", runs / "bert", "--fill", "the cat [MASK].", "--top", "2")
     assert ran.returncode == 0, ran.stderr
@@ -50,6 +58,11 @@ def test_fill(runs):
         (["generate", "tags", "--prompt", "the"], "fills words in"),
         (["generate", "gpt", "--top-p", "2"], "top_p"),
         (["generate", "gpt", "--out", "x.png"], "of a model of pixels"),
+        (["generate", "gpt", "--seed", "9" * 30], "seed"),
+        (["generate", "gpt", "--temperature", "inf"], "temperature"),
+        (["generate", "gpt", "--top", "3"], "add --fill"),
+        (["generate", "bert", "--fill", "[MASK]", "--prompt", "x"], "leave it out with --fill"),
+        (["walk", "--run", "gpt", "--text", "a", "--picture", "b"], "one of them"),
         (["generate", "bert", "--fill", "no mask"], "hides no word"),
         (["generate", "bert", "--fill", "[MASK]", "--tokens", "3"], "leave it out with --fill"),
         (["tag", "gpt", "the"], "gives no labels"),
@@ -96,6 +109,9 @@ def test_words(runs, tmp_path):
     found = json.loads(ran.stdout)
     assert np.array(found["similarity"]).shape == (3, 2, 2)
     assert picture.read_bytes().startswith(b"\x89PNG")
+    texts = ["the cat costs $5_$ now.", "a cat^$ sat."]
+    ran = vitrail("words", runs / "bert", "--follow", "cat", *texts, "--out", tmp_path / "dollars.png")
+    assert ran.returncode == 0, ran.stderr
     assert vitrail("words", runs / "bert", "--follow", "cat", "cat", "--out", picture).returncode == 1
 
 
@@ -109,7 +125,7 @@ def test_embed(runs, tmp_path):
         assert found["features"].shape == (4, 32)
         np.testing.assert_allclose(found["features"][0], found["features"][2])
         assert not np.allclose(found["features"][0], found["features"][1])
-        assert "1 of 5 lines are empty" in ran.stderr
+        assert "1 of 5 lines are empty or not UTF-8" in ran.stderr
         assert ("1 lines are longer" in ran.stderr) == (run != "tags" or "longer" in ran.stderr)
 
 

@@ -1,5 +1,7 @@
 """GPT and BERT beside HF transformers', and their laws."""
 
+import warnings
+
 import pytest
 import torch
 from copying import randomise
@@ -210,3 +212,31 @@ def test_what_cannot_be(family, fields, words):
 def test_more_tokens_than_a_model_takes():
     with pytest.raises(InputError, match="17 tokens are more than the 16"):
         vt.build("gpt", **SHAPE)(drawn(1, 17))
+
+
+def test_a_tagger_with_a_pooler_is_a_tagger(tmp_path):
+    """As some of the older files are."""
+    import json
+
+    from safetensors.torch import load_file, save_file
+
+    theirs, tokens = small_bert(BertForTokenClassification, num_labels=5), drawn(2, 6)
+    theirs.save_pretrained(tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    tensors |= {"bert.pooler.dense.weight": torch.randn(24, 24), "bert.pooler.dense.bias": torch.randn(24)}
+    save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    assert json.loads((tmp_path / "config.json").read_text())["architectures"] == ["BertForTokenClassification"]
+    with torch.no_grad():
+        torch.testing.assert_close(vt.load(tmp_path)(tokens), theirs(tokens).logits, **CLOSE)
+
+
+def test_a_pooler_is_kept_for_labels(tmp_path):
+    small_bert(BertForPreTraining).save_pretrained(tmp_path)
+    with warnings.catch_warnings(record=True) as said:
+        labeller = vt.load(tmp_path, says="label", classes=3, pairs=False, head="new")
+    assert [str(one.message).rpartition("labe0: ")[2] for one in said] == [
+        "left out: pairs, words",
+        "drawn afresh: classes",
+    ]
+    plain = vt.load(tmp_path)
+    assert torch.equal(labeller.pooler.weight, plain.pooler.weight)

@@ -22,7 +22,7 @@ from vitrail.tasks.language.task import read_parts
 from vitrail.tasks.language.writer import Filler, Writer, Writing
 
 TOKENS = np.arange(1000, dtype=np.int32)
-MARKS = Marks(begin=1, end=2, mask=4, tokens=2000, first=5)
+MARKS = Marks(begin=1, end=2, mask=4, words=torch.arange(5, 2000))
 CPU = torch.device("cpu")
 
 
@@ -237,3 +237,63 @@ def test_tokenizers_of_other_libraries(tmp_path):
     assert Vocabulary.beside(tmp_path).pieces(["abab"])[0].tokens == [2, 2]
     with pytest.raises(InputError, match="holds no tokenizer"):
         Vocabulary.beside(tmp_path / "nowhere" / "x")
+
+
+def test_what_is_measured_on_is_not_trained_on(tmp_path):
+    """A folder is divided only if it has a part to train on."""
+    for name in ("a", "b", "test"):
+        (tmp_path / f"{name}.txt").write_text(f"{name} text\n" * 30)
+    parts = read_parts(Corpus(files=(str(tmp_path),)))
+    assert len(parts.train) == len(parts.held) == 3
+    for one, other in zip(parts.train.documents, parts.held.documents, strict=True):
+        assert len(one) > len(other)
+    (tmp_path / "train.py").write_text("print()\n" * 30)
+    assert len(read_parts(Corpus(files=(str(tmp_path),))).train) == 4
+
+
+def test_text_that_went_away(gpt, tmp_path):
+    import shutil
+
+    shutil.copytree(gpt.parent, tmp_path / "copy")
+    run, gone = vt.run(tmp_path / "copy" / "run"), tmp_path / "gone"
+    recipe = json.loads((run.path / "recipe.json").read_text())
+    recipe["recipe"]["data"]["files"] = [str(gone / "text.txt")]
+    (run.path / "recipe.json").write_text(json.dumps(recipe))
+    other = write_text(tmp_path / "other.txt", 50)
+    assert vt.run(run.path).evaluate(other).scores.tokens > 500
+    with pytest.raises(InputError, match="is not there"):
+        vt.run(run.path).evaluate()
+
+
+def test_a_vocabulary_that_is_smaller_than_the_model(gpt, tmp_path):
+    """Tokens that stand for nothing are never said, and have no name."""
+    small = vt.load(gpt)
+    padded = vt.build("gpt", **{**small.config.model_dump(), "tokens": small.config.tokens + 9})
+    with torch.no_grad():
+        padded.embed.table.weight[-9:] = 10.0
+    vt.save(padded, tmp_path / "run")
+    (tmp_path / "run" / "tokenizer.json").write_text((gpt / "tokenizer.json").read_text())
+    run = vt.run(tmp_path / "run")
+    writer = Writer.of(run.trained())
+    assert all(token < small.config.tokens for (token,) in writer.tokens([7], Writing(tokens=20, temperature=2.0)))
+    reading, _ = run.task.reading(run.trained())("the cat", None)
+    assert len(reading.lens) == 3
+
+
+def test_a_long_text_is_tokenised_in_parts_as_a_whole(gpt):
+    words, text = Vocabulary.beside(gpt), "the cat sat.\n" * 40_000
+    whole = words.tokenizer.encode(text, add_special_tokens=False).ids
+    assert words.running(text).tolist() == whole
+
+
+def test_letters_of_several_tokens(tmp_path):
+    """What is streamed is the text, whatever its bytes are cut into."""
+    text = "日本語のテキスト。 𝄞 é\n" * 60
+    (tmp_path / "text.txt").write_text(text, encoding="utf-8")
+    settings = {**TEXT, "data.tokens": "bpe", "data.vocabulary": 270, "train.steps": 2, "model.length": 16}
+    run = vt.train(tmp_path / "text.txt", out=tmp_path / "run", settings=settings, quiet=True)
+    writer = Writer.of(run.trained())
+    tokens = writer.words.running(text)[:200].tolist()
+    object.__setattr__(writer, "tokens", lambda *_: ([token] for token in tokens[12:]))
+    assert "".join(writer.written(tokens[:12], Writing())) == writer._after(tokens[:12], tokens[12:])
+    assert "\ufffd" not in "".join(writer.written(tokens[:12], Writing()))[:-1]

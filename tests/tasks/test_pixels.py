@@ -128,3 +128,20 @@ def test_hidden_pixels_of_a_folder_in_colour(tmp_path):
     assert 0 < run.result["bits"] < 8
     with pytest.raises(InputError, match="train a gpt"):
         Painter.of(run.trained()).draw(torch.zeros(1, 0, dtype=torch.long), Drawing())
+
+
+def test_more_colours_than_a_byte_has():
+    images = torch.randint(0, 256, (300, 3, 8, 8)).byte()
+    palette = Palette.of(images, 300)
+    numbers = palette.encode(images)
+    assert int(numbers.max()) == len(palette) - 1 > 255
+    assert png_bits(numbers, (8, 8)) > 8
+
+
+def test_a_run_is_measured_with_its_own_colours(run, tmp_path):
+    import shutil
+
+    shutil.copytree(run, tmp_path / "run")
+    own = Palette.read(tmp_path / "run" / "palette.json")
+    Palette(own.colours.flip(0)).write(tmp_path / "run" / "palette.json")
+    assert vt.run(tmp_path / "run").evaluate().scores.bits > vt.run(run).evaluate().scores.bits + 0.5

@@ -199,3 +199,50 @@ def test_a_label_seen_once_is_named(tmp_path):
     task = tasks["tags"].prepare(recipe)
     if "ODD" in task.labels:
         assert any("'ODD'" in one.what for one in task.aside)
+
+
+def test_the_column_of_the_labels_is_that_of_training(tmp_path):
+    """Also where a small file to measure on would tell otherwise."""
+    from vitrail.tasks.tags.recipe import Labelled
+    from vitrail.tasks.tags.task import read_parts
+
+    (tmp_path / "train.tsv").write_text("pos\tgood film\nneg\tbad film\npos\tfine one\nneg\tawful\n" * 9)
+    (tmp_path / "dev.tsv").write_text("pos\tgood film\nneg\tbad film\n")
+    parts, data = read_parts(Labelled(files=(str(tmp_path / "train.tsv"),)))
+    assert parts.held.labels == [("pos",), ("neg",)]
+    assert (data.layout, data.column) == ("labels", "1")
+    with pytest.raises(InputError, match="should be 1 or 2"):
+        read_tagged([str(tmp_path / "dev.tsv")], "labels", "3")
+
+
+def test_labels_that_the_model_does_not_know(tagger, tmp_path):
+    path = tmp_path / "other.txt"
+    path.write_text("the\tX\ncat\tY\n\na\tX\ndog\tY\n\n" * 9)
+    with pytest.raises(InputError, match="none of which the model knows"):
+        vt.run(tagger).evaluate(path)
+    path.write_text("the\tDET\ncat\tY\n\na\tDET\ndog\tY\n\n" * 9)
+    assert vt.run(tagger).evaluate(path).scores.accuracy == pytest.approx(0.5)
+    path.write_text("the\tDET\ncat\tNOUN\n")  # one sentence, which does not tell its layout
+    assert vt.run(tagger).evaluate(path).scores.accuracy == 1.0
+
+
+def test_one_is_left_to_train_on(tmp_path):
+    path = tmp_path / "two.txt"
+    path.write_text("a\tX\nb\tY\n\nc\tX\nd\tY\n")
+    from vitrail.data.tagged import split_tagged
+
+    train, held = split_tagged(read_tagged([str(path)], "columns"), 0.9, 0)
+    assert (len(train), len(held)) == (1, 1)
+
+
+def test_a_head_is_drawn_by_the_seed(tagger, tmp_path):
+    from vitrail.tasks.recipes import parse_recipe
+    from vitrail.tasks.registry import tasks
+
+    def head(seed):
+        table = {"files": [write_labels(tmp_path / "labels.tsv", 50)]}
+        recipe = {"task": "tags", "data": table, "weights": {"path": str(tagger)}, "train": {"seed": seed}}
+        return tasks["tags"].prepare(parse_recipe(recipe)).weights.state["classes.weight"]
+
+    assert torch.equal(head(0), head(0))
+    assert not torch.equal(head(0), head(1))

@@ -63,3 +63,16 @@ def test_there_and_back(folder, tmp_path):
     tokens = torch.randint(1000, 20_000, (2, 9))
     with torch.no_grad():
         torch.testing.assert_close(ours(tokens), again(tokens), rtol=0, atol=0)
+
+
+def test_moved_with_its_tokenizer(folder, tmp_path):
+    from processes import vitrail
+    from transformers import AutoTokenizer
+
+    ran = vitrail("convert", folder, tmp_path / "hf", "--format", "hf")
+    assert ran.returncode == 0, ran.stderr
+    both = [AutoTokenizer.from_pretrained(one)("The cat sat.")["input_ids"] for one in (folder, tmp_path / "hf")]
+    assert both[0] == both[1]
+    ran = vitrail("evaluate", folder, __file__)
+    assert "says no words" in ran.stderr
+    assert "Traceback" not in ran.stderr

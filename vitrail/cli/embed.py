@@ -13,6 +13,8 @@ from vitrail.terminal.progress import counted, working
 if TYPE_CHECKING:
     from vitrail.tasks.task import Trained
 
+LETTERS = 1_000  # of a line that are kept beside its vector: an array has room for the longest in every row
+
 
 def embed(
     run: Annotated[str, typer.Argument(help="A run directory, or weights.", metavar="RUN|WEIGHTS")],
@@ -24,8 +26,9 @@ def embed(
     ],
     out: Annotated[Path, typer.Option(help="NPZ file to write.", metavar="FILE")] = Path("features.npz"),
     pool: Annotated[
-        str, typer.Option(help="Of text: mean (of all tokens), or first (the token a BERT answers by).", metavar="HOW")
-    ] = "mean",
+        str | None,
+        typer.Option(help="Of text: mean (of all tokens), or first (the token a BERT answers by).", metavar="HOW"),
+    ] = None,
     normalise: Normalisation = None,
     force: Force = False,
     as_json: Json = False,
@@ -51,8 +54,10 @@ def embed(
         opened = Run(run)
         weights = opened.weights(normalise=normalise)
     if weights.family != "vit":
-        _lines(opened.trained(weights), inputs, out, pool, as_json=as_json)
+        _lines(opened.trained(weights), inputs, out, pool or "mean", as_json=as_json)
         return
+    if pool is not None:
+        raise InputError(f"--pool is of text, and {run!r} takes pictures; leave it out.")
     with working("Starting ..."):
         predictor = Predictor.of(weights, head=False)
     for note in predictor.notes:
@@ -89,6 +94,7 @@ def _lines(trained: "Trained", inputs: list[str], out: Path, pool: str, *, as_js
     """Lines of text as vectors."""
     import numpy as np
 
+    from vitrail.data.text import Undecodable
     from vitrail.errors import InputError, unknown
     from vitrail.files import make_folder, whole
     from vitrail.tasks.language.writer import Reader
@@ -97,11 +103,11 @@ def _lines(trained: "Trained", inputs: list[str], out: Path, pool: str, *, as_js
         raise unknown("pool", pool, ("mean", "first"))
     reader = Reader.of(trained)
     lines = [line for some in line_groups(inputs, "embedded") for line in some]
-    there = [line for line in lines if line.strip()]
+    there = [line for line in lines if line.strip() and not isinstance(line, Undecodable)]
     if not there:
         raise InputError("no line has a word on it, so there is nothing to write.")
     if len(there) < len(lines):
-        say(f"note: {len(lines) - len(there):,} of {len(lines):,} lines are empty, and left out")
+        say(f"note: {len(lines) - len(there):,} of {len(lines):,} lines are empty or not UTF-8, and left out")
     vectors, cut = [], 0
     for vector, long in counted("lines", reader.vectors(there, first=pool == "first"), len(there)):
         vectors.append(vector.numpy())
@@ -111,7 +117,7 @@ def _lines(trained: "Trained", inputs: list[str], out: Path, pool: str, *, as_js
         say(f"note: {cut:,} lines are longer than the {most:,} tokens that the model takes, and cut")
     make_folder(out.parent)
     with whole(out) as aside, aside.open("wb") as file:
-        np.savez(file, features=np.stack(vectors), lines=np.array(there))
+        np.savez(file, features=np.stack(vectors), lines=np.array([line[:LETTERS] for line in there]))
     if as_json:
         print_json({"out": str(out), "lines": len(there), "width": len(vectors[0]), "cut": cut})
     else:

@@ -9,6 +9,7 @@ import typer
 from vitrail.cli.console import Force, Json, print_json
 from vitrail.errors import InputError
 from vitrail.terminal.console import printable, say, tell
+from vitrail.terminal.lines import whole_texts
 from vitrail.terminal.progress import working
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def generate(
         Path | None, typer.Option(help="PNG file, of a model of pixels. Default: pictures.png.", metavar="FILE")
     ] = None,
     force: Force = False,
-    top: Annotated[int, typer.Option(help="Words per [MASK].", min=1, metavar="K")] = 5,
+    top: Annotated[int | None, typer.Option(help="Words per [MASK]. Default: 5.", min=1, metavar="K")] = None,
     as_json: Json = False,
 ) -> None:
     """Write text that follows a prompt, as it comes; say the words that [MASK] hides; or draw pictures."""
@@ -62,7 +63,7 @@ def generate(
     options = {name: value for name, value in given.items() if value is not None}
     pixels = trained.recipe is not None and trained.recipe.task == "pixels"
     if pixels:
-        for name, value in (("--prompt", prompt), ("--fill", fill), ("--tokens", tokens)):
+        for name, value in (("--prompt", prompt), ("--fill", fill), ("--tokens", tokens), ("--top", top)):
             if value is not None:
                 raise InputError(f"{name} is of text, and {run!r} is a model of pixels; leave it out.")
         _draw(opened, options, out or Path("pictures.png"), half=half, force=force, as_json=as_json)
@@ -70,9 +71,11 @@ def generate(
     if half or out is not None:
         raise InputError(f"--half and --out are of a model of pixels, and {run!r} writes text; leave them out.")
     if fill:
-        for name in options:
+        for name in [*options, *(["prompt"] if prompt is not None else [])]:
             raise InputError(f"--{name.replace('_', '-')} is of text that is gone on with; leave it out with --fill.")
-        _fill(trained, fill, top, as_json=as_json)
+        _fill(trained, fill, top or 5, as_json=as_json)
+    elif top is not None:
+        raise InputError("--top is of words that [MASK] hides; add --fill, or leave it out.")
     else:
         _write(trained, prompt, options, as_json=as_json)
 
@@ -82,14 +85,16 @@ def _draw(opened: "Run", options: dict[str, Any], out: Path, *, half: bool, forc
 
     from vitrail.decode import Drawing
     from vitrail.files import check_free
+    from vitrail.tasks.language.writer import Writing
     from vitrail.tasks.pixels.examples import TestPixels
     from vitrail.tasks.pixels.painter import Painter, grid, write_picture
     from vitrail.terminal.progress import counted
 
     check_free(out, force=force)
     painter, count = Painter.of(opened.trained()), options.get("count", 16)
-    generator = torch.Generator().manual_seed(options.get("seed", 0))
-    drawing = Drawing(options.get("temperature", 1.0), options.get("top_k", 0), options.get("top_p", 1.0), generator)
+    how = Writing(**{"temperature": 1.0, "count": count, **options})
+    generator = torch.Generator().manual_seed(how.seed)
+    drawing = Drawing(how.temperature, how.top_k, how.top_p, generator)
     given = torch.zeros(count, 0, dtype=torch.long)
     pictures: list[torch.Tensor] = []
     if half:
@@ -138,7 +143,7 @@ def _write(trained: "Trained", prompt: str | None, options: dict[str, Any], *, a
     if isinstance(trained.weights.config, BERTConfig):
         raise InputError(f"{trained.weights.path!r} is a bert, which fills words in; give a text with --fill.")
     writer, how = Writer.of(trained), Writing(**options)
-    text = sys.stdin.read() if prompt == "-" else prompt or ""
+    text = "".join(whole_texts(["-"], "read")).removesuffix("\n") if prompt == "-" else prompt or ""
     start, notes = writer.start(text)
     for note in notes:
         say(f"note: {note}")

@@ -1,7 +1,7 @@
 """``vitrail tag``."""
 
 import sys
-from pathlib import Path
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,7 +9,7 @@ import typer
 from vitrail.cli.console import Json, print_json
 from vitrail.progress import NAMED
 from vitrail.terminal.console import printable, results, say
-from vitrail.terminal.lines import line_groups
+from vitrail.terminal.lines import line_groups, whole_texts
 from vitrail.terminal.progress import working
 
 if TYPE_CHECKING:
@@ -48,21 +48,12 @@ def tag(
     shown.finish()
 
 
-def _texts(tagger: "Tagger", inputs: list[str]) -> "list[list[str]]":
+def _texts(tagger: "Tagger", inputs: list[str]) -> Iterator[list[str]]:
     """Lines that are looked at together; of a model of characters, whole files."""
     if not tagger.characters:
-        return line_groups(inputs, "labelled")  # type: ignore[return-value]
-    texts = []
-    for one in inputs:
-        if one == "-":
-            texts.append([sys.stdin.read()])
-        elif Path(one).is_file() if len(one) < 256 else False:  # noqa: PLR2004
-            from vitrail.data.text import read_lines
-
-            texts.append(["\n".join(read_lines(Path(one))) + "\n"])
-        else:
-            texts.append([one])
-    return texts
+        yield from line_groups(inputs, "labelled")
+    else:
+        yield from ([text] for text in whole_texts(inputs, "labelled"))
 
 
 class _Shown:
@@ -70,7 +61,7 @@ class _Shown:
 
     def __init__(self, tagger: "Tagger", *, as_json: bool) -> None:
         self.tagger, self.as_json, self.console = tagger, as_json, results()
-        self.number = self.failed = 0
+        self.number = self.failed = self.noted = 0
         names = sorted(set(tagger.labels) - set(USUAL))
         self.styles = {name: STYLES[one] for name, one in USUAL.items()}
         self.styles |= {name: STYLES[number % len(STYLES)] for number, name in enumerate(names)}
@@ -81,6 +72,9 @@ class _Shown:
             self.failed += 1
             if self.failed <= NAMED:
                 say(f"line {self.number:,}: {one.error}")
+        self.noted += bool(one.notes)
+        for note in one.notes if self.noted <= NAMED else ():
+            say(f"line {self.number:,}: {note}")
         if self.as_json:
             found = [{"word": word, "label": label, "probability": p} for word, label, p in self._joined(one)]
             print_json({"text": one.text, "labels": found, **({"error": one.error} if one.error else {})})

@@ -64,6 +64,8 @@ def walk(
     given = [
         name for name, value in (("--layer", layer), ("--picture", picture), ("--text", text)) if value is not None
     ]
+    if picture is not None and text is not None:
+        raise InputError("--picture and --text are both given; a model takes one of them.")
     if run is None and given:
         raise InputError(f"{given[0]} is of a run, and none is given; add --run RUN.")
     if run is None:

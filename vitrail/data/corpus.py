@@ -1,7 +1,7 @@
 """Running text: from files, folders of them, or by name; every line is there, or named with what is wrong with it."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +14,7 @@ from vitrail.errors import InputError
 from vitrail.files import TEXTS, kind, walk
 from vitrail.registry import Registry
 
+PLAIN = (".txt", ".text", ".md", "")  # of files that are parts of a text: train.py is no part
 SEVERAL = 10  # documents, from which on whole ones are held out
 
 
@@ -25,6 +26,8 @@ class Texts:
     aside: list[Aside] = field(default_factory=list)
     lines: int = 0
     wrong: int = 0
+    files: int = 0
+    unread: int = 0  # of the files
 
     def __len__(self) -> int:
         return len(self.documents)
@@ -62,14 +65,16 @@ def topics() -> list[str]:
 def read_texts(paths: Sequence[str]) -> Texts:
     """The documents of files, plain or gzip, and of folders."""
     documents, aside = list[str](), list[Aside]()
-    total = wrong = 0
+    total = wrong = files = unread = 0
     for file in _files(paths):
+        files += 1
         try:
             lines = read_lines(file)
         except InputError as error:
             if len(paths) == 1 and not Path(paths[0]).is_dir():
                 raise
             aside.append(Aside(str(file), str(error), unreadable=True))
+            unread += "is empty" not in str(error)
             continue
         bad = [number for number, line in enumerate(lines, 1) if isinstance(line, Undecodable)]
         total, wrong = total + len(lines), wrong + len(bad)
@@ -80,7 +85,7 @@ def read_texts(paths: Sequence[str]) -> Texts:
             documents.append(text.rstrip("\n") + "\n")
     if not documents:
         raise InputError(f"{listing(paths)} holds no text that can be read; give files of text in UTF-8.")
-    return Texts(documents, aside, total, wrong)
+    return Texts(documents, aside, total, wrong, files, unread)
 
 
 def split_texts(texts: Texts, fraction: float, seed: int) -> tuple[Texts, Texts]:
@@ -99,7 +104,7 @@ def split_texts(texts: Texts, fraction: float, seed: int) -> tuple[Texts, Texts]
         drawn = set(order[:count])
         train = [document for row, document in enumerate(documents) if row not in drawn]
         held = [document for row, document in enumerate(documents) if row in drawn]
-    return Texts(train, texts.aside, texts.lines, texts.wrong), Texts(held)
+    return replace(texts, documents=train), Texts(held)
 
 
 def _cut(document: str, fraction: float) -> int:
@@ -114,28 +119,24 @@ def listing(paths: Sequence[str]) -> str:
 
 def part_beside(path: str, part: str) -> list[str]:
     """The file of another part that stands beside that to train on, or in its folder: val.txt beside train.txt."""
-    location = Path(path)
-    folder = location if location.is_dir() else location.parent
+    location = Path(train_part(path))
     names = NAMES["validation"] if part == "validation" else NAMES["test"]
-    if location.is_file() and location.name.partition(".")[0].lower() not in NAMES["train"]:
+    if not location.exists() or location.name.partition(".")[0].lower() not in NAMES["train"]:
         return []
-    ends = None if location.is_dir() else location.name.partition(".")[2].removesuffix(".gz")
-    for other in sorted(folder.iterdir()):
-        stem, _, rest = other.name.partition(".")
-        if stem.lower() in names and (other.is_dir() or ends is None or rest.removesuffix(".gz") == ends):
-            return [str(other)]
-    return []
+    return [str(other) for other in _parts(location.parent, names) if kind(other) == kind(location)][:1]
 
 
 def train_part(path: str) -> str:
     """The part to train on, of a folder that is divided; else the path itself."""
     folder = Path(path)
-    if not folder.is_dir():
-        return path
-    for other in sorted(folder.iterdir()):
-        if other.name.partition(".")[0].lower() in NAMES["train"]:
-            return str(other)
-    return path
+    found = _parts(folder, NAMES["train"]) if folder.is_dir() else []
+    return str(found[0]) if found else path
+
+
+def _parts(folder: Path, names: Sequence[str]) -> list[Path]:
+    """Files of plain text in a folder, or folders, with one of these names."""
+    there = sorted(other for other in folder.iterdir() if other.name.partition(".")[0].lower() in names)
+    return [other for other in there if other.is_dir() or kind(other) in PLAIN]
 
 
 def _files(paths: Sequence[str]) -> Iterator[Path]:

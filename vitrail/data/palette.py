@@ -39,14 +39,15 @@ class Palette:
         return len(self.colours)
 
     def encode(self, images: Tensor) -> Tensor:
-        """(m c H W) -> (m HW), the numbers of colours, row by row."""
-        pixels = images.permute(0, 2, 3, 1).reshape(-1, images.shape[1]).float()
-        found = [torch.cdist(some, self.colours).argmin(1) for some in pixels.split(max(1, TOGETHER // len(self)))]
+        """(m c H W) -> (m HW), the numbers of colours, row by row; int16."""
+        pixels = images.permute(0, 2, 3, 1).reshape(-1, images.shape[1])
+        some = pixels.split(max(1, TOGETHER // len(self)))
+        found = [torch.cdist(part.float(), self.colours).argmin(1).to(torch.int16) for part in some]
         return torch.cat(found).view(len(images), -1)
 
     def decode(self, numbers: Tensor, size: tuple[int, int]) -> Tensor:
         """(m HW) -> (m c H W), bytes."""
-        pixels = self.colours[numbers.clamp(max=len(self) - 1)].byte()
+        pixels = self.colours[numbers.long().clamp(max=len(self) - 1)].byte()
         return pixels.view(len(numbers), *size, -1).permute(0, 3, 1, 2)
 
     def write(self, path: Path) -> None:

@@ -5,7 +5,7 @@ import keyword
 import os
 import token as kinds
 import tokenize
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -18,7 +18,6 @@ from vitrail.errors import InputError, unknown
 from vitrail.registry import Registry
 
 COLUMNS = {"upos": 3, "lemma": 2, "xpos": 4, "feats": 5, "deprel": 7}  # of CoNLL-U, whose second column is the word
-WIDE = 10  # columns of CoNLL-U
 FASTTEXT = "__label__"
 MOST = 2_000_000  # characters of Python's own sources that are taken
 CHUNK = 256  # characters of a source that are looked at together
@@ -33,6 +32,7 @@ class Tagged:
     places: list[int]  # the lines that they begin at
     name: str = ""
     whole: bool = False  # whether a text has one label
+    column: str = ""  # of the labels, if it was chosen
     total: int = 0  # sentences, with those that could not be used
     aside: list[Aside] = field(default_factory=list)
 
@@ -177,7 +177,9 @@ def _labels(path: Path, column: str) -> Tagged:
             wrong.setdefault("no text and label with a tab between", []).append(number)
         else:
             rows.append((number, [cell.strip() for cell in cells[:2]]))
-    where = int(column) - 1 if column in ("1", "2") else label_column([cells for _, cells in rows])
+    if column not in ("", "1", "2"):
+        raise InputError(f"data.column={column!r} does not fit; of a text and a label it should be 1 or 2.")
+    where = int(column) - 1 if column else label_column([cells for _, cells in rows])
     aside = [set_aside(path.name, some, why) for why, some in wrong.items()]
     return Tagged(
         [(cells[1 - where],) for _, cells in rows],
@@ -185,6 +187,7 @@ def _labels(path: Path, column: str) -> Tagged:
         [number for number, _ in rows],
         path.name,
         whole=True,
+        column=str(where + 1),
         total=len(lines),
         aside=aside,
     )
@@ -201,7 +204,7 @@ def split_tagged(every: Tagged, fraction: float, seed: int) -> tuple[Tagged, Tag
     unique = list(dict.fromkeys(every.sentences))
     if len(unique) < 2:  # noqa: PLR2004
         raise InputError(f"{every.name} has {len(unique)} sentence; two at least are needed, one to measure on.")
-    count = max(1, round(fraction * len(unique)))
+    count = max(1, min(len(unique) - 1, round(fraction * len(unique))))
     drawn = {unique[row] for row in np.random.default_rng(seed).permutation(len(unique))[:count].tolist()}
     train = [row for row, one in enumerate(every.sentences) if one not in drawn]
     held = [row for row, one in enumerate(every.sentences) if one in drawn]
@@ -258,8 +261,3 @@ def _kind(one: tokenize.TokenInfo) -> str:
     named = {kinds.STRING: "string", kinds.COMMENT: "comment", kinds.NUMBER: "number", kinds.OP: "operator"}
     formatted = kinds.tok_name[one.type].startswith("FSTRING")  # from Python 3.12 on
     return "string" if formatted else named.get(one.type, "")
-
-
-def sentences_of(text: str) -> Iterator[str]:
-    """The lines of a text that have something on them."""
-    yield from (line for line in text.splitlines() if line.strip())

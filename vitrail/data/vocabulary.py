@@ -3,9 +3,11 @@
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from vitrail.errors import InputError
@@ -14,7 +16,7 @@ from vitrail.files import whole
 SPECIAL = ("<pad>", "<begin>", "<end>", "<unknown>", "<mask>")
 PAD, BEGIN, END, UNKNOWN, MASK = range(len(SPECIAL))
 Kind = Literal["bpe", "characters"]
-PART = 100_000  # characters of a text that are tokenised together, at least
+PART, SIDE_BY_SIDE = 100_000, 16  # characters of a text that are tokenised together, at least; and how many such parts
 LEAST = 2  # times that a character is seen, to have a token of its own
 ROLES = {  # tokens that stand for no word, by the names that they have here and elsewhere
     "pad": (SPECIAL[PAD], "[PAD]", "<|pad|>"),
@@ -142,11 +144,13 @@ class Vocabulary:
         every = self.tokenizer.encode_batch(list(texts), is_pretokenized=split, add_special_tokens=False)
         return [Pieces(one.ids, one.offsets, one.word_ids) for one in every]
 
-    def running(self, text: str) -> list[int]:
+    def running(self, text: str) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
         """A text, which may be long, as tokens without special ones."""
-        parts = list(_parts(text))
-        every = self.tokenizer.encode_batch_fast(parts, add_special_tokens=False)
-        return [token for one in every for token in one.ids]
+        waiting, found = _parts(text), [np.zeros(0, dtype=np.int32)]
+        while parts := list(islice(waiting, SIDE_BY_SIDE)):
+            every = self.tokenizer.encode_batch_fast(parts, add_special_tokens=False)
+            found += [np.array(one.ids, dtype=np.int32) for one in every]
+        return np.concatenate(found)
 
     def text(self, tokens: Sequence[int]) -> str:
         """What tokens stand for, special ones left out."""

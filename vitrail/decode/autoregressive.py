@@ -10,6 +10,7 @@ from torch import Tensor
 from vitrail.errors import InputError
 
 NEVER = -torch.inf
+COLD = 1e-6  # a temperature below which the likeliest token is taken
 LEFT = 0.875  # of the rows: when no more than these go on, the others leave the batch, which moves all that is kept
 
 
@@ -92,7 +93,7 @@ class Drawing:
     generator: torch.Generator | None = None
 
     def __post_init__(self) -> None:
-        if self.temperature < 0 or not 0 < self.top_p <= 1 or self.top_k < 0:
+        if not 0 <= self.temperature < torch.inf or not 0 < self.top_p <= 1 or self.top_k < 0:
             raise InputError(
                 f"temperature={self.temperature}, top_k={self.top_k}, top_p={self.top_p} do not fit; the temperature "
                 f"is 0 (the likeliest) or more, top_k 0 (all) or more, top_p above 0 and at most 1."
@@ -100,8 +101,9 @@ class Drawing:
 
     def __call__(self, said: Tensor) -> Tensor:
         """Logits, or log-probabilities (b v) -> tokens (b)."""
-        if self.temperature == 0:
+        if self.temperature < COLD:
             return said.argmax(-1)
+        said = said - said.amax(-1, keepdim=True)  # lest large logits over a small temperature are infinite
         probabilities = narrowed(said / self.temperature, self.top_k, self.top_p).softmax(-1)
         device = "cpu" if self.generator is None else self.generator.device
         return torch.multinomial(probabilities.to(device), 1, generator=self.generator)[:, 0].to(said.device)
@@ -128,7 +130,7 @@ def stream(
             steps, seen = begin(past), past.shape[1]
         tokens = choose(steps(past[:, -1]).float().index_fill(-1, hidden, NEVER))
         yield tokens
-        past, seen = torch.cat([past, tokens[:, None]], dim=1), seen + 1
+        past, seen = torch.cat([past, tokens[:, None]], dim=1)[:, -room:], seen + 1
 
 
 def narrowed(logits: Tensor, top_k: int = 0, top_p: float = 1.0) -> Tensor:

@@ -57,6 +57,11 @@ class Model(nn.Module, ABC):
         return ", ".join(f"{name} {value}" for name, value in self.config.model_dump().items())
 
     @classmethod
+    def task_of(cls, config: Any) -> str:  # noqa: ARG003
+        """What a model of some configuration is for, where a run does not say."""
+        return cls.task
+
+    @classmethod
     def adapt(
         cls, config: Any, state: State, normalise: Normalise | None = None, *, head: str = "keep", **changes: Any
     ) -> "Adapted":

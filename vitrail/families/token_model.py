@@ -103,7 +103,8 @@ class TokenModel(Model):
             return Adapted(wanted, state, normalise, notes)
         fresh = cls(wanted)
         new = {name: one for name, one in fresh.state_dict().items() if name.startswith(cls.HEADS)}
-        same = {name for name in new if name in state and state[name].shape == new[name].shape and not afresh}
+        alike = {name for name in new if name in state and state[name].shape == new[name].shape}
+        same = {name for name in alike if not afresh or name.startswith(cls.KEPT)}
         kept = {name: one for name, one in state.items() if not name.startswith(cls.HEADS) or name in same}
         left = sorted({name.split(".")[0] for name in state if name not in kept})
         drawn = sorted({name.split(".")[0] for name in new if name not in same and not name.endswith("logits.weight")})
@@ -116,6 +117,7 @@ class TokenModel(Model):
         return Adapted(wanted, state, normalise, notes, fresh=True)
 
     HEADS: tuple[str, ...] = ()  # what the names of the parts of an answer begin with
+    KEPT: tuple[str, ...] = ("-",)  # of those, what is kept also where the answer is another
 
     @classmethod
     def check(cls, config: Any) -> None:

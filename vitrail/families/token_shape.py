@@ -67,4 +67,4 @@ class TokenShape(TransformerShape):
     def answering(self) -> int:
         """Of one example: its logits, and what a block has."""
         hidden = self.hidden if isinstance(self.hidden, int) else max(self.hidden)
-        return 8 * self.shown * (2 * hidden + 4 * self.width + self.tokens)
+        return 8 * self.length * (2 * hidden + 4 * self.width + self.tokens)

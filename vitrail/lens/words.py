@@ -66,14 +66,13 @@ def read_tokens(
     if not said:
         return Reading(groups, (), (), torch.zeros(0), [], asked, notes=tuple(notes))
     alone = logits.ndim == 2  # noqa: PLR2004  # one answer for all
-    answers = logits if alone else logits[0]
     rows = slice(None) if alone else slice(first, None)
-    probabilities = answers.double().softmax(-1)[rows].cpu()
+    probabilities = (logits if alone else logits[0, rows]).double().softmax(-1).cpu()
     told = torch.tensor(list(said))[rows]
-    ends = _ends(model)
-    stream = trace.residual("encoder")
-    layers = [model.answer(stream[end]) for end in ends]
-    lens = [_likeliest((one if alone else one[0])[rows].double().softmax(-1).cpu(), names) for one in layers]
+    stream, lens = trace.residual("encoder"), []
+    for end in _ends(model):
+        answers = model.answer(stream[end][:, rows])
+        lens.append(_likeliest((answers if alone else answers[0]).double().softmax(-1).cpu(), names))
     written, rest = None, None
     try:
         written, rest = token_writes(model, trace, told, first)
@@ -126,7 +125,10 @@ def token_writes(model: TokenModel, trace: Trace, said: Tensor, first: int = 0) 
 
 
 def _last_map(model: TokenModel) -> Any:
-    if model.config.order != "pre" or not isinstance(model.norm, nn.LayerNorm):
+    if model.config.order == "pre" and not isinstance(model.norm, nn.LayerNorm):
+        kind = type(model.norm).__name__
+        raise InputError(f"what {kind} does to a sum is not known here: the logits are shown as a whole.")
+    if model.config.order != "pre":
         raise InputError(
             "the model normalises after each addition (order='post'), so that every later layer scales what an earlier "
             "one wrote: its logits are no sum over the layers."

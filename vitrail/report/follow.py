@@ -24,7 +24,8 @@ def draw_followed(path: Path, followed: Followed, word: str, texts: Sequence[str
         for other in range(one):
             line = similar[:, one, other].tolist()
             first.plot(range(depth + 1), line, marker="o", markersize=3, label=f"{other + 1} and {one + 1}")
-    first.set(xlabel="layer", ylabel="cosine", title=f"“{word}” beside itself", ylim=(None, 1.02))
+    first.set(xlabel="layer", ylabel="cosine", ylim=(None, 1.02))
+    first.set_title(f"“{word}” beside itself", parse_math=False)
     if count <= PLANES + 1:
         first.legend(fontsize=8)
     for axis, layer in zip(axes[1:], chosen, strict=True):
@@ -37,5 +38,5 @@ def draw_followed(path: Path, followed: Followed, word: str, texts: Sequence[str
     named = "\n".join(
         f"{number}  {text[:LETTERS]}{'...' * (len(text) > LETTERS)}" for number, text in enumerate(texts, 1)
     )
-    figure.supxlabel(named, fontsize=8, ha="left", x=0.02)
+    figure.supxlabel(named, fontsize=8, ha="left", x=0.02, parse_math=False)
     save_figure(figure, path)

@@ -54,3 +54,18 @@ def _standard_input() -> Iterator[list[str]]:
             lines[0], first = lines[0].removeprefix(BOM_UTF8), False
         for begin in range(0, len(lines), TOGETHER):
             yield [decode_line(line) for line in lines[begin : begin + TOGETHER]]
+
+
+def whole_texts(inputs: list[str], done: str) -> Iterator[str]:
+    """Texts as a whole: standard input to its end, a file, or a text as it is; lines that are not UTF-8 are left out,
+    which is said.
+    """
+    from vitrail.data.text import Undecodable
+
+    for one in inputs:
+        lines = [line for some in line_groups([one], done) for line in some]
+        good = [line for line in lines if not isinstance(line, Undecodable)]
+        if len(good) < len(lines):
+            say(f"note: {len(lines) - len(good):,} of {len(lines):,} lines are not UTF-8, and left out")
+        given = one == "-" or os.path.isfile(one)  # noqa: PTH113  # as of lines
+        yield "\n".join(good) + ("\n" if given and good else "")

@@ -4,7 +4,8 @@ from pathlib import Path
 
 from vitrail.errors import InputError
 
-FILES = ("*.safetensors", "*.safetensors.index.json", "config.json", "preprocessor_config.json", "*.npz")
+TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "merges.txt")
+FILES = ("*.safetensors", "*.safetensors.index.json", "config.json", "preprocessor_config.json", "*.npz", *TOKENIZERS)
 OLDER = ("pytorch_model*.bin", "pytorch_model.bin.index.json", "*.pth")
 
 

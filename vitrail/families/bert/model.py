@@ -45,6 +45,7 @@ class BERT(TokenModel):
     segments = SEGMENTS
     ANSWERS = ("says", "classes", "pooler", "pairs")
     HEADS = ("words.", "classes.", "pooler.", "pairs.")
+    KEPT = ("pooler.",)
 
     def __init__(self, config: BERTConfig) -> None:
         super().__init__(config)
@@ -78,6 +79,10 @@ class BERT(TokenModel):
         """Normed tokens (b n w) -> the first of them for all, (b w)."""
         first = x[:, 0]
         return first if self.pooler is None else torch.tanh(self.pooler(first))
+
+    @classmethod
+    def task_of(cls, config: BERTConfig) -> str:
+        return "tags" if config.classes else "language"
 
     def summary(self) -> str:
         c = self.config

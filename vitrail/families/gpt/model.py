@@ -1,6 +1,5 @@
 """GPT: what comes next, after all that came before (Radford et al. 2018, 2019)."""
 
-import torch
 from torch import Tensor
 
 from vitrail.core import CAUSAL, Cache, Mask, unembedding
@@ -65,9 +64,3 @@ class CachedSteps:
             self.cache.select(rows, contexts=sources)
         else:
             self.flat.reorder(rows, contexts=sources)
-
-
-@torch.no_grad()
-def next_logits(model: GPT, tokens: Tensor) -> Tensor:
-    """Tokens (b n) -> the logits of what follows all of them (b tokens)."""
-    return model.answer(model.stream(tokens)[:, -1])

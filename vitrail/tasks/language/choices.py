@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from vitrail.families import known_as
+from vitrail.families.bert.config import BERTConfig
 from vitrail.tasks.language.recipe import LanguageRecipe
 from vitrail.tasks.task import Choice, filled
 
@@ -13,19 +15,22 @@ class Facts:
     tokens: int  # to train on
     bf16: bool = False  # whether the processor multiplies in it
     weights: bool = False  # whether there are some to start from
+    length: int | None = None  # tokens that those take
 
 
 SMALL, MEDIUM = 3_000_000, 30_000_000  # characters of a text
-SEEN = 15_000_000  # tokens in all
+LENGTH, HEAD = 128, 32  # tokens at a time; width of a head
+FEW, MANY = 1_024, 4_096  # tokens of an update: with few, a small text is learned in less time (bench/README.md)
+SEEN = 4_000_000  # tokens in all
 
 
 def choose_vocabulary(recipe: LanguageRecipe, characters: int) -> tuple[LanguageRecipe, list[Choice]]:
     """The recipe with tokens and their number, which come before all other choices."""
     why = f"{characters:,} characters"
     size = 1_000 if characters < SMALL else 8_000 if characters < MEDIUM else 16_000
-    kind = recipe.data.tokens
-    choices = [Choice("data.vocabulary", size, f"tokens at most, for {why}")] if kind == "bpe" else []
-    return filled(recipe, choices)
+    if recipe.data.tokens == "characters":
+        return recipe, []
+    return filled(recipe, [Choice("data.vocabulary", size, f"tokens at most, for {why}")])
 
 
 def choose(recipe: LanguageRecipe, facts: Facts, characters: int) -> tuple[LanguageRecipe, list[Choice]]:
@@ -35,14 +40,18 @@ def choose(recipe: LanguageRecipe, facts: Facts, characters: int) -> tuple[Langu
 
 def _choices(recipe: LanguageRecipe, facts: Facts, characters: int) -> list[Choice]:
     given, why = recipe.model, f"{characters:,} characters"
-    family = "bert" if given.get("name", "gpt").startswith(("bert", "minilm")) else "gpt"
+    kind, preset = known_as(given.get("name", "gpt"))
     rates = (3e-3, 1e-2) if not facts.weights else (3e-4, 1e-3)
-    length = given.get("length", 256)
-    batch = recipe.train.batch if "batch" in recipe.train.model_fields_set else max(1, 4096 // length)
+    length = given.get("length") or facts.length or preset.get("length") or LENGTH
+    batch = (
+        recipe.train.batch
+        if "batch" in recipe.train.model_fields_set
+        else max(1, (FEW if characters < SMALL else MANY) // length)
+    )
     epochs = max(2, min(100, round(SEEN / max(1, facts.tokens))))
     whole = recipe.train.epochs if "epochs" in recipe.train.model_fields_set else epochs
     return [
-        *([] if facts.weights else _shape(recipe, characters, why, family)),
+        *([] if facts.weights or preset else _shape(recipe, characters, why, encoder=issubclass(kind, BERTConfig))),
         Choice("optim.name", "muon", "reaches a given loss in fewer steps than AdamW (bench/README.md)"),
         Choice("optim.lr", rates[0], "weights that are good already" if facts.weights else why),
         Choice("optim.muon", rates[1], "of the matrices"),
@@ -60,20 +69,18 @@ def _epochs(epochs: int, facts: Facts) -> Choice:
     return Choice("train.epochs", epochs, why)
 
 
-def _shape(recipe: LanguageRecipe, characters: int, why: str, family: str) -> list[Choice]:
+def _shape(recipe: LanguageRecipe, characters: int, why: str, *, encoder: bool) -> list[Choice]:
     given = recipe.model
-    if given.get("name", family) != family:
-        return []
-    width, depth, heads = (192, 4, 6) if characters < SMALL else (256, 6, 8) if characters < MEDIUM else (512, 8, 8)
+    width, depth = (192, 4) if characters < SMALL else (256, 6) if characters < MEDIUM else (512, 8)
     width = given.get("width", width)
     dropout = 0.1 if characters < SMALL else 0.0
     return [
-        Choice("model.name", family, "the family"),
+        Choice("model.name", "gpt", "goes on with text; bert fills words in"),
         Choice("model.width", width, why),
         Choice("model.depth", depth, why),
-        Choice("model.heads", heads, f"width {width}"),
-        Choice("model.length", 256, "tokens at a time"),
+        Choice("model.heads", max(1, width // HEAD), f"width {width}"),
+        Choice("model.length", LENGTH, "tokens at a time"),
         Choice("model.dropout", dropout, why),
         Choice("model.position", "rotary", "better than learned ones at no cost (bench/README.md)"),
-        *([Choice("model.order", "pre", "learns faster from scratch")] if family == "bert" else []),
+        *([Choice("model.order", "pre", "learns faster from scratch")] if encoder else []),
     ]

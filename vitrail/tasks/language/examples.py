@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from vitrail.data import Batch, Examples, Rows
 from vitrail.data.batches import UNASKED
+from vitrail.data.vocabulary import ROLES, Vocabulary
 from vitrail.tasks.language.recipe import Hidden
 
 Tokens: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int32]]
@@ -58,17 +59,21 @@ class Windows(Examples):
         return window[:, :-1].contiguous(), window[:, 1:], self.count(rows)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Marks:
-    """The tokens that a BERT's text is put between, and hidden with; how many there are, and how many stand for no word
-    at the beginning of the vocabulary.
-    """
+    """The tokens that a BERT's text is put between, and hidden with; and all that stand for words."""
 
     begin: int
     end: int
     mask: int
-    tokens: int
-    first: int
+    words: Tensor
+
+    @classmethod
+    def of(cls, words: Vocabulary) -> "Marks":
+        """Those of a vocabulary."""
+        special = {words.role(name) for name in ROLES}
+        rest = torch.tensor([token for token in range(len(words)) if token not in special])
+        return cls(words.needed("begin"), words.needed("end"), words.needed("mask"), rest)
 
 
 @dataclass(eq=False)
@@ -109,7 +114,7 @@ class HiddenWindows(Windows):
         """80 of 100 that are asked for masked, 10 another word, 10 as they are (Devlin et al. 2019, 3.1)."""
         chosen = torch.rand(window.shape).argsort(1).argsort(1) < self.asked
         how, marks = torch.rand(window.shape), self.marks
-        others = torch.randint(marks.first, marks.tokens, window.shape)
+        others = marks.words[torch.randint(len(marks.words), window.shape)]
         given = window.masked_fill(chosen & (how < self.hidden.masked), marks.mask)
         replaced = chosen & (how >= self.hidden.masked) & (how < self.hidden.masked + self.hidden.other)
         return torch.where(replaced, others, given), window.masked_fill(~chosen, UNASKED)

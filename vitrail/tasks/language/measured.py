@@ -13,7 +13,7 @@ from vitrail.data.batches import UNASKED
 from vitrail.data.vocabulary import Vocabulary
 from vitrail.distributed import ALONE, World
 from vitrail.families import Model, at_once
-from vitrail.families.bert.model import BERT
+from vitrail.families.bert.model import BERT, Told
 from vitrail.families.gpt.model import GPT
 from vitrail.tasks.language.examples import HiddenWindows, Tokens
 from vitrail.tasks.task import EvaluationSet, Measurement
@@ -73,7 +73,9 @@ class TestText(EvaluationSet):
             raise TypeError(f"a {type(model).__name__} continues no text")
         model.eval()
         total, right, count = 0.0, 0, 0
-        for window, new in self._groups(at_once(model.config, TOGETHER), world):
+        device = next(model.parameters()).device
+        for some, new in self._groups(at_once(model.config, TOGETHER), world):
+            window = some.to(device)
             inputs, targets = window[:, :-1], window[:, 1:].clone()
             targets[:, : targets.shape[1] - new] = UNASKED
             asked = targets != UNASKED
@@ -159,7 +161,8 @@ class HiddenText(EvaluationSet):
         targets, follows = targets if isinstance(targets, tuple) else (targets, None)
         asked = targets != UNASKED
         said = model(inputs, rows=asked)
-        words, pairs = (said, None) if follows is None else said
+        words, pairs = (said.words, said.follows) if isinstance(said, Told) else (said, None)
+        pairs = None if follows is None else pairs
         told = 0 if pairs is None else int((pairs.argmax(-1) == follows).sum())
         if not asked.any():
             return np.array([0.0, 0, 0, told, len(rows)])
@@ -169,11 +172,8 @@ class HiddenText(EvaluationSet):
 
 
 def as_tokens(documents: Sequence[str], words: Vocabulary) -> Tokens:
-    """Documents one after another, as tokens, with an END after each where there are several."""
+    """Documents one after another, as tokens, with an END after each but the last."""
     end = words.role("end")
-    tokens: list[int] = []
-    for number, document in enumerate(documents):
-        tokens += words.running(document)
-        if end is not None and number < len(documents) - 1:
-            tokens.append(end)
-    return np.array(tokens, dtype=np.int32)
+    between = [] if end is None else [np.array([end], dtype=np.int32)]
+    parts = [part for document in documents for part in (words.running(document), *between)]
+    return np.concatenate(parts[: len(parts) - len(between)])

@@ -12,15 +12,14 @@ from vitrail.tasks.task import Read
 
 def as_read(reader: Reader, text: str) -> Read:
     """A text as the model is given it; [MASK] in it is what a BERT's is hidden by."""
-    tokens = (
-        Filler(reader.model, reader.words).hidden(text) if reader.words.role("mask") else reader.words.running(text)
-    )
+    hides = isinstance(reader.model, BERT) and reader.words.role("mask") is not None
+    tokens = Filler(reader.model, reader.words).hidden(text) if hides else reader.words.running(text).tolist()
     whole, length = reader.between(tokens), reader.model.config.length
     if not tokens:
         raise InputError("the text is empty; give some words.")
     if len(whole) > length:
         raise InputError(f"the text has {len(whole):,} tokens, and the model takes {length:,}; give a part of it.")
-    names = reader.words.names()
+    names = reader.names
     return Read(reader.model, torch.tensor([whole]), tuple(names[token] for token in whole))
 
 
@@ -28,7 +27,7 @@ def seen_through(reader: Reader, text: str, target: str | None = None) -> tuple[
     """Which word looks at which; and what is said at each: what follows it, or what stands there."""
     if target is not None:
         raise InputError("--target is of what is translated; leave it out.")
-    read, model, names = as_read(reader, text), reader.model, reader.words.names()
+    read, model, names = as_read(reader, text), reader.model, reader.names
     tokens = read.inputs[0].tolist()
     with torch.no_grad():
         logits = model(read.inputs)

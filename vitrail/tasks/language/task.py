@@ -23,7 +23,7 @@ from vitrail.data.corpus import (
     text_sources,
     train_part,
 )
-from vitrail.data.vocabulary import SPECIAL, Vocabulary
+from vitrail.data.vocabulary import Vocabulary
 from vitrail.errors import InputError
 from vitrail.families import Model, configure, known_as
 from vitrail.families.bert.config import BERTConfig
@@ -31,7 +31,7 @@ from vitrail.families.gpt.config import GPTConfig
 from vitrail.families.token_shape import TokenShape
 from vitrail.lens.words import Reading
 from vitrail.machine import multiplies_bf16
-from vitrail.progress import Progress, silent
+from vitrail.progress import Progress, first_of, silent
 from vitrail.tasks.language import shown
 from vitrail.tasks.language.choices import Facts, choose, choose_vocabulary
 from vitrail.tasks.language.examples import HiddenWindows, Marks, Tokens, Windows, continue_text, fill_text
@@ -86,13 +86,16 @@ class LanguageTask(Task):
         recipe, first = (recipe, []) if start else choose_vocabulary(recipe, characters)
         words = start[1] if start else learned(parts.train, recipe.data)
         train = as_tokens(parts.train.documents, words)
-        facts = Facts(len(train), bf16=multiplies_bf16(), weights=start is not None)
+        length = None if start is None else start[0].config.length
+        facts = Facts(len(train), bf16=multiplies_bf16(), weights=start is not None, length=length)
         filled, choices = choose(recipe, facts, characters)
         given = {name: value for name, value in filled.model.items() if name != "name"}
         if start is None:
             weights, config = None, _config(filled, words, given)
         else:
-            weights = start[0].adapted(**_says(start[0].config, filled.hidden), **given)
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(recipe.train.seed)
+                weights = start[0].adapted(**_says(start[0].config, filled.hidden), **given)
             config = weights.config
         task = cls(
             recipe=filled,
@@ -171,6 +174,8 @@ class LanguageTask(Task):
         seen = sum(hash(one) in known for one in texts.documents)
         tokens = as_tokens(texts.documents, words)
         if isinstance(config, BERTConfig):
+            if config.says != "words":
+                raise InputError(f"{trained.weights.path!r} says no words, so that no text can be measured on.")
             hidden = Hidden() if trained.recipe is None else trained.recipe.hidden
             windows = _hidden(tokens, config, words, hidden)
             if len(tokens) < windows.reach:
@@ -225,7 +230,10 @@ class LanguageTask(Task):
             ("", f"{held.characters:,} to {what} on{later}"),
             ("tokens", f"{len(self.words):,} {kind}, {each:.2f} characters to each"),
         ]
-        return [*lines, *(("", f"set aside: {one.what}, {one.why}") for one in train.aside)]
+        return [
+            *lines,
+            *(("", line) for line in first_of([f"set aside: {one.what}, {one.why}" for one in train.aside])),
+        ]
 
     def cards(self, measurement: Measurement) -> list[Card]:
         return shown.cards(measurement.scores)
@@ -287,17 +295,16 @@ def _stride(asked: Asking, config: TokenShape) -> int:
 
 
 def _hidden(tokens: Tokens, config: BERTConfig, words: Vocabulary, hidden: Hidden) -> HiddenWindows:
-    marks = Marks(words.needed("begin"), words.needed("end"), words.needed("mask"), len(words), len(SPECIAL))
-    return HiddenWindows(tokens, config.length, hidden, marks)
+    return HiddenWindows(tokens, config.length, hidden, Marks.of(words))
 
 
 def _config(recipe: LanguageRecipe, words: Vocabulary, given: dict[str, Any]) -> Any:
     name = recipe.model["name"]
     sizes: dict[str, Any] = {"tokens": len(words)}
     kind = known_as(name)[0]
-    if kind not in (GPTConfig, BERTConfig):
+    if not issubclass(kind, GPTConfig | BERTConfig):
         raise InputError(f"a {name} is no model of a language; choose gpt or bert.")
-    if kind is BERTConfig:
+    if issubclass(kind, BERTConfig):
         sizes |= {"pad": words.needed("pad"), "pairs": recipe.hidden.next}
     return configure(name, **{**sizes, **given})
 
@@ -312,9 +319,9 @@ def _start(recipe: LanguageRecipe) -> tuple[Weights, Vocabulary] | None:
     if path is None:
         return None
     weights = read(path)
-    if weights.family not in ("gpt", "bert"):
+    if not isinstance(weights.config, GPTConfig | BERTConfig):
         raise InputError(f"{path!r} is a {weights.family}, which is no model of a language; leave weights.path out.")
-    return weights, Vocabulary.beside(Path(path))
+    return weights, Vocabulary.beside(Path(weights.path))
 
 
 def learned(texts: Texts, data: Corpus) -> Vocabulary:
@@ -358,8 +365,9 @@ def _again(data: Corpus, *, needed: bool) -> TextParts | None:
 
 
 def _check(texts: Texts, data: Corpus) -> None:
-    if texts.wrong > data.bad * texts.lines:
-        raise InputError(
-            f"{texts.wrong:,} of {texts.lines:,} lines cannot be used, such as {texts.aside[0].what}: "
-            f"{texts.aside[0].why}; mend them, or raise data.bad above {data.bad:g}."
-        )
+    for wrong, total, what in ((texts.wrong, texts.lines, "lines"), (texts.unread, texts.files, "files")):
+        if wrong > data.bad * total:
+            raise InputError(
+                f"{wrong:,} of {total:,} {what} cannot be used, such as {texts.aside[0].what}: {texts.aside[0].why}; "
+                f"mend them, or raise data.bad above {data.bad:g}."
+            )

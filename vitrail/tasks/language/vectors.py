@@ -62,11 +62,9 @@ class WordVectors:
         lower = {names[token].strip().lower() for token in asked}
         same = [token for token, name in enumerate(names) if name.strip().lower() in lower]
         found = nearest(table, total, [*special, *asked, *same], most)
-        notes = [
-            f"{word!r} is in {len(tokens)} pieces, whose mean is taken"
-            for word, tokens in each.items()
-            if len(tokens) > 1
-        ]
+        pieces = {word: tokens for word, tokens in each.items() if len(tokens) > 1}
+        notes = [f"{word!r} is in {len(tokens)} pieces, whose mean is taken" for word, tokens in pieces.items()]
+        notes += [f"{one!r} was never seen in training, and left out" for one in self.words.unknown(list(each))]
         return [(names[token].strip() or repr(names[token]), value) for token, value in found], notes
 
     def followed(self, word: str, texts: Sequence[str]) -> Followed:

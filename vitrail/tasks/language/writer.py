@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, Any, ClassVar, Self
 
 import torch
@@ -18,10 +19,12 @@ from vitrail.families.bert.model import BERT
 from vitrail.families.gpt.model import GPT
 from vitrail.families.token_model import TokenModel
 from vitrail.machine import threads
+from vitrail.recipe import Seed
 from vitrail.tasks.task import Trained
 
 TOGETHER, TOKENS = 1_024, 8_192  # lines, and tokens, that are turned into vectors together
 FEW = 1_024  # numbers of a step, up to which one thread is faster than two (bench/README.md)
+FEW_BEFORE = 4  # tokens that are looked at, to tell how those after them are written
 BROKEN = "\ufffd"  # what stands for bytes that are not yet a letter
 
 
@@ -33,7 +36,7 @@ class Writing(Config):
     temperature: NonNegativeFloat = 0.8  # 0: the likeliest token each time
     top_k: NonNegativeInt = 0
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
-    seed: NonNegativeInt = 0
+    seed: Seed = 0
 
 
 @dataclass(frozen=True)
@@ -48,10 +51,11 @@ class Reader:
     """A model of tokens, and its vocabulary."""
 
     kind: ClassVar[Any] = TokenModel
-    not_so: ClassVar[str] = "reads no text"
+    not_so: ClassVar[str] = "is no model of one text, as a gpt and a bert are"
 
     model: TokenModel
     words: Vocabulary
+    apart: bool = True  # whether it learned several documents, with an END between them
 
     @classmethod
     def of(cls, trained: Trained) -> Self:
@@ -60,13 +64,21 @@ class Reader:
         model = weights.model().float()
         if not isinstance(model, cls.kind):
             raise InputError(f"{weights.path!r} is a {weights.family}, which {cls.not_so}.")
+        if (trained.folder / "palette.json").is_file():
+            raise InputError(f"{weights.path!r} is a model of pixels, which {cls.not_so}.")
         words = Vocabulary.beside(trained.folder)
         if len(words) > model.config.tokens:
             raise InputError(
                 f"the tokenizer in {str(trained.folder)!r} has {len(words):,} tokens, and the model "
                 f"{model.config.tokens:,}; take both from one run."
             )
-        return cls(model, words)
+        return cls(model, words, apart=trained.record.get("documents", {}).get("train") != 1)
+
+    @cached_property
+    def names(self) -> list[str]:
+        """What all tokens are called; some of a model's may stand for nothing."""
+        names = self.words.names()
+        return [*names, *[""] * (self.model.config.tokens - len(names))]
 
     def between(self, tokens: Sequence[int]) -> list[int]:
         """Tokens as the model is given a whole text: a BERT's between BEGIN and END."""
@@ -112,13 +124,13 @@ class Writer(Reader):
 
     def start(self, prompt: str) -> tuple[list[int], list[str]]:
         """The tokens that a text begins with, and what is to be said of them."""
-        tokens, notes = self.words.running(prompt), self.unknown(prompt)
+        tokens, notes = self.words.running(prompt).tolist(), self.unknown(prompt)
         room = self.model.config.length - 1
         if len(tokens) > room:
             notes.append(f"the prompt has {len(tokens):,} tokens, and the last {room:,} are gone on from")
         if not tokens:
-            first = self.words.role("end")
-            tokens = [first] if first is not None else self.words.running("\n")
+            first = self.words.role("end") if self.apart else None
+            tokens = [first] if first is not None else self.words.running("\n").tolist()
         return tokens[-room:], notes
 
     @torch.inference_mode()
@@ -131,6 +143,7 @@ class Writer(Reader):
         start = torch.tensor([list(prompt)] * how.count, device=device)
         draw = Drawing(how.temperature, how.top_k, how.top_p, torch.Generator().manual_seed(how.seed))
         never = [token for name in ("pad", "begin", "unknown", "mask") if (token := self.words.role(name)) is not None]
+        never += range(len(self.words), model.config.tokens)
         few = how.count * model.config.width <= FEW
         with threads(1) if few else nullcontext():
             for new in stream(model.steps, start, draw, room=model.config.length, most=how.tokens, never=never):
@@ -138,18 +151,17 @@ class Writer(Reader):
 
     def written(self, prompt: Sequence[int], how: Writing) -> Iterator[str]:
         """What follows a prompt as text, letter by letter as it comes; of one text."""
-        end, tokens, shown = self.words.role("end"), list[int](), ""
+        end, before, new = self.words.role("end"), list(prompt), list[int]()
         for (token,) in self.tokens(prompt, how.model_copy(update={"count": 1})):
             if token == end:
                 break
-            tokens.append(token)
-            text = self._after(prompt, tokens)
-            if not text.endswith(BROKEN) and text.startswith(shown):
-                yield text[len(shown) :]
-                shown = text
-        text = self._after(prompt, tokens)
-        if text.startswith(shown) and len(text) > len(shown):
-            yield text[len(shown) :]
+            new.append(token)
+            text = self._after(before, new)
+            if not text.endswith(BROKEN):  # a letter may be of several tokens
+                yield text
+                before, new = [*before[-FEW_BEFORE:], *new], []
+        if new:
+            yield self._after(before, new)
 
     def texts(self, prompt: Sequence[int], how: Writing) -> list[str]:
         """What follows a prompt, in several texts, each up to its END."""
@@ -166,7 +178,7 @@ class Writer(Reader):
 
     def _after(self, prompt: Sequence[int], tokens: Sequence[int]) -> str:
         """The text of tokens that follow others, of which a few tell whether a space stands between."""
-        before = list(prompt[-4:])
+        before = list(prompt[-FEW_BEFORE:])
         return self.words.text([*before, *tokens])[len(self.words.text(before)) :]
 
 
@@ -201,8 +213,7 @@ class Filler(Reader):
         logits: Tensor = model(given, rows=given == mask) if model.pairs is None else model(given)[given == mask]
         special = [token for name in ROLES if (token := self.words.role(name)) is not None]
         found = logits.float().softmax(-1).index_fill(-1, torch.tensor(special), 0).topk(min(top, len(self.words)))
-        names_of = self.words.names()
         return [
-            Filled([(names_of[token].strip(), p) for token, p in zip(row, some, strict=True)])
+            Filled([(self.names[token].strip(), p) for token, p in zip(row, some, strict=True)])
             for row, some in zip(found.indices.tolist(), found.values.tolist(), strict=True)
         ]

@@ -19,7 +19,6 @@ from vitrail.tasks.pixels.examples import begun
 from vitrail.tasks.task import Trained
 
 TOGETHER = 256  # pictures at a time
-MOST = 2_000  # pictures whose features are looked at
 
 
 @dataclass(frozen=True, eq=False)

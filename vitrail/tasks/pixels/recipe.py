@@ -3,14 +3,16 @@
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import BeforeValidator, NonNegativeInt, PositiveInt, model_validator
+from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt, model_validator
 
 from vitrail.config import Config, Rate
 from vitrail.recipe import Fraction, Recipe, Seed, recipes
 
 Sides = Annotated[
     tuple[PositiveInt, PositiveInt],
-    BeforeValidator(lambda value: (value, value) if isinstance(value, int) else tuple(value)),
+    BeforeValidator(
+        lambda value: (value, value) if type(value) is int else tuple(value) if isinstance(value, list) else value
+    ),
 ]
 
 
@@ -23,7 +25,7 @@ class Pixels(Config):
     seed: Seed = 0  # of that split
     bad: Rate = 0.1  # the fraction of pictures that cannot be read which stops the run
     size: Sides | None = None  # pixels down and across; 16 x 16, or as they are if that is less
-    colours: PositiveInt = 16
+    colours: Annotated[int, Field(ge=2, le=4096)] = 16
     shift: NonNegativeInt = 0  # pixels by which a picture is moved at random, at most
     hidden: Fraction = 0.15  # of the pixels that a BERT is asked for
 

@@ -50,13 +50,15 @@ class PixelTask(Task):
     held: Tensor
 
     @classmethod
-    def prepare(cls, recipe: PixelRecipe, progress: Progress = silent) -> "PixelTask":
-        """Read the pictures, find their colours, and choose what the recipe leaves out."""
+    def prepare(
+        cls, recipe: PixelRecipe, progress: Progress = silent, *, palette: Palette | None = None
+    ) -> "PixelTask":
+        """Read the pictures, find their colours unless they are known, and choose what the recipe leaves out."""
         if recipe.weights.path is not None:
             raise InputError("models of pixels are trained from scratch here; leave weights.path out.")
         parts, size = read_pictures(recipe.data, progress)
-        palette = Palette.of(parts.train.images, recipe.data.colours, recipe.data.seed)
-        train, held = (palette.encode(part.images).to(torch.uint8) for part in (parts.train, parts.test))
+        palette = palette or Palette.of(parts.train.images, recipe.data.colours, recipe.data.seed)
+        train, held = (palette.encode(part.images) for part in (parts.train, parts.test))
         recipe = recipe.model_copy(update={"data": recipe.data.model_copy(update={"size": size})})
         complete, choices = filled(recipe, _choices(recipe, train.numel(), train.shape[1]))
         name = complete.model["name"]
@@ -121,7 +123,8 @@ class PixelTask(Task):
             raise InputError(f"{trained.weights.path!r} does not say what it was trained on.")
         if data:
             raise InputError(f"a model of pixels is measured on what its run held out; leave {data[0]!r} out.")
-        return cls.prepare(trained.recipe, progress).held_out
+        palette = Palette.read(trained.folder / "palette.json")
+        return cls.prepare(trained.recipe, progress, palette=palette).held_out
 
     def keep(self, folder: Path) -> None:
         self.palette.write(folder / "palette.json")

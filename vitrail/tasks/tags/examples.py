@@ -22,6 +22,7 @@ class Piece:
     places: list[int]
     row: int  # of the sentence
     first: int  # of its words
+    cut: bool = False  # whether a text was longer, and its end is left out
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,8 +56,11 @@ class Cutter:
     def texts(self, texts: Sequence[str]) -> list[Piece]:
         """Whole texts, as far as there is room, which are asked of once."""
         begin, end = (self.words.needed(name) for name in ("begin", "end"))
-        every = self.words.pieces(list(texts))
-        return [Piece([begin, *one.tokens[: self.length - 2], end], [0], row, 0) for row, one in enumerate(every)]
+        every, room = self.words.pieces(list(texts)), self.length - 2
+        return [
+            Piece([begin, *one.tokens[:room], end], [0], row, 0, len(one.tokens) > room)
+            for row, one in enumerate(every)
+        ]
 
 
 @dataclass(eq=False)

@@ -31,6 +31,7 @@ class Tags:
     text: str
     words: list[tuple[str, str, float]]
     error: str = ""
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +90,17 @@ class Tagger:
                 continue
             values, numbers = found[row].max(-1)
             named = zip(sentences[row], numbers.tolist(), values.tolist(), strict=True)
-            yield Tags(text, [(word, self.labels[number], value) for word, number, value in named])
+            labelled = [(word, self.labels[number], value) for word, number, value in named]
+            yield Tags(text, labelled, notes=self._notes(text))
+
+    def _notes(self, text: str) -> tuple[str, ...]:
+        unknown = self.words.unknown([text])
+        notes = [f"never seen in training: {', '.join(map(repr, unknown[:10]))}"] if unknown else []
+        if self.whole and self.cutter.texts([text])[0].cut:
+            notes.append(
+                f"longer than the {self.model.config.length:,} tokens that the model takes: its end is not read"
+            )
+        return tuple(notes)
 
     @torch.inference_mode()
     def probabilities(self, sentences: Sequence[Sequence[str]]) -> list[Tensor]:

@@ -9,6 +9,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from vitrail.data import Aside, Batch
@@ -20,7 +21,7 @@ from vitrail.families import configure
 from vitrail.families.bert.config import BERTConfig
 from vitrail.lens.words import Reading
 from vitrail.machine import multiplies_bf16
-from vitrail.progress import Progress, silent
+from vitrail.progress import Progress, first_of, silent
 from vitrail.tasks.sections import Card, Section, Table
 from vitrail.tasks.tags import shown
 from vitrail.tasks.tags.choices import Facts, choose, choose_vocabulary
@@ -62,7 +63,8 @@ class TagTask(Task):
     def prepare(cls, recipe: TagRecipe, progress: Progress = silent) -> "TagTask":
         """Read what has labels, learn the vocabulary, and choose what the recipe leaves out."""
         del progress
-        parts = read_parts(recipe.data)
+        parts, data = read_parts(recipe.data)
+        recipe = recipe.model_copy(update={"data": data})  # which says how it was read, for who reads more
         train = parts.train
         _check(train, recipe.data)
         counts = Counter(label for some in train.labels for label in some)
@@ -92,11 +94,15 @@ class TagTask(Task):
                 configure(filled.model["name"], **{"tokens": len(words), "pad": pad, **says, **given}),
             )
         else:
-            weights = start[0].adapted(head="new", **{**says, "pooler": train.whole, "pairs": False, **given})
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(recipe.train.seed)
+                weights = start[0].adapted(head="new", **{**says, "pooler": train.whole, "pairs": False, **given})
             config = weights.config
         if not isinstance(config, BERTConfig):
             raise InputError(f"a {filled.model.get('name')} labels no words; choose bert.")
         rare = [name for name, count in counts.items() if count < RARE]
+        pieces = _cut(train, Cutter(words, config.length))
+        long = sum(one.cut for one in pieces)
         return cls(
             recipe=filled,
             config=config,
@@ -106,8 +112,8 @@ class TagTask(Task):
             parts=parts,
             words=words,
             labels=labels,
-            pieces=_cut(train, Cutter(words, config.length)),
-            aside=[*train.aside, *([_rare(rare)] if rare else [])],
+            pieces=pieces,
+            aside=[*train.aside, *([_rare(rare)] if rare else []), *([_long(long, config.length)] if long else [])],
         )
 
     @property
@@ -155,7 +161,11 @@ class TagTask(Task):
         asked = Labelled() if trained.recipe is None else trained.recipe.data
         parts = None if trained.recipe is None else _again(asked, needed=not data)
         if data:
-            tagged, part = _read(data, asked.model_copy(update={"layout": None})), "test"
+            told = layout_of(Path(data[0]))
+            if told != "conllu" and asked.layout not in (None, "conllu"):
+                told = asked.layout  # a short file may look like another
+            column = asked.column if told == asked.layout else ""
+            tagged, part = _read(data, asked.model_copy(update={"layout": told, "column": column})), "test"
         elif parts is None:
             raise InputError(f"{weights.path!r} does not say what it was trained on; name the data.")
         else:
@@ -207,7 +217,7 @@ class TagTask(Task):
         tokens = sum(len(one.tokens) for one in self.pieces)
         data = f"{self.parts.origin}: {train.count:,} {unit} to train on, {held.count:,} to {what} on{later}"
         lines = [("data", data), ("", f"{len(self.labels)} labels; {tokens / max(1, train.count):.2f} tokens to each")]
-        return [*lines, *(("", f"set aside: {one.what}, {one.why}") for one in self.aside)]
+        return [*lines, *(("", line) for line in first_of([f"set aside: {one.what}, {one.why}" for one in self.aside]))]
 
     def cards(self, measurement: Measurement) -> list[Card]:
         return shown.cards(measurement.scores)
@@ -242,7 +252,13 @@ def _test(
     if tagged.whole != (config.says == "label"):
         kinds = ("a label for each word", "one for a whole text")
         raise InputError(f"{tagged.name} has {kinds[tagged.whole]}, and the model gives {kinds[not tagged.whole]}.")
-    strange = sorted({label for some in tagged.labels for label in some} - set(labels))
+    there = {label for some in tagged.labels for label in some}
+    strange = sorted(there - set(labels))
+    if len(strange) == len(there):
+        raise InputError(
+            f"{tagged.name} has labels such as {strange[0]!r}, none of which the model knows: {', '.join(labels[:5])}, "
+            f"...; give others, or say another data.column."
+        )
     aside = [*tagged.aside]
     if strange:
         aside.append(Aside(f"labels {', '.join(strange[:5])}", "never seen in training: counted as wrong"))
@@ -254,6 +270,10 @@ def _rare(names: Sequence[str]) -> Aside:
     return Aside(f"nothing, but {some}", "seen once in training: not to be learned from that")
 
 
+def _long(count: int, length: int) -> Aside:
+    return Aside(f"the ends of {count:,} texts", f"longer than the {length:,} tokens that the model takes")
+
+
 def _start(recipe: TagRecipe) -> tuple[Weights, Vocabulary] | None:
     path = recipe.weights.path
     if path is None:
@@ -261,7 +281,7 @@ def _start(recipe: TagRecipe) -> tuple[Weights, Vocabulary] | None:
     weights = read_weights(path)
     if weights.family != "bert":
         raise InputError(f"{path!r} is a {weights.family}, which labels no words; take a bert, or leave it out.")
-    return weights, Vocabulary.beside(Path(path))
+    return weights, Vocabulary.beside(Path(weights.path))
 
 
 def _learned(train: Tagged, data: Labelled) -> Vocabulary:
@@ -276,10 +296,10 @@ def _cut(tagged: Tagged, cutter: Cutter) -> list[Piece]:
     return cutter.texts([text for (text,) in tagged.sentences]) if tagged.whole else cutter.pieces(tagged.sentences)
 
 
-def read_parts(data: Labelled) -> TaggedParts:
-    """What has labels, in its parts."""
+def read_parts(data: Labelled) -> tuple[TaggedParts, Labelled]:
+    """What has labels, in its parts; and what says how it is read, nothing of that left out."""
     if data.source != "files":
-        return tag_sources[data.source](data.seed)
+        return tag_sources[data.source](data.seed), data
     if not data.files:
         raise InputError("the recipe names no file; give one of words, or of texts, with labels.")
     held_files = list(data.validation) or _beside(data.files, "validation")
@@ -287,12 +307,14 @@ def read_parts(data: Labelled) -> TaggedParts:
     part = "validation"
     if not held_files and later_files:
         held_files, later_files, part = later_files, [], "test"
+    data = data.model_copy(update={"layout": data.layout or layout_of(Path(data.files[0]))})
     train, origin = _read(data.files, data), Path(data.files[0]).name
+    data = data.model_copy(update={"column": data.column or train.column})
     if not held_files:
         train, held = split_tagged(train, data.fraction, data.seed)
-        return TaggedParts(train, held, part, origin=origin)
+        return TaggedParts(train, held, part, origin=origin), data
     later = _read(later_files, data) if later_files else None
-    return TaggedParts(train, _read(held_files, data), part, later, origin)
+    return TaggedParts(train, _read(held_files, data), part, later, origin), data
 
 
 def _read(files: Sequence[str], data: Labelled) -> Tagged:
@@ -328,7 +350,7 @@ def _beside(files: Sequence[str], part: str) -> list[str]:
 def _again(data: Labelled, *, needed: bool) -> TaggedParts | None:
     """What a run learned from, where it still is."""
     try:
-        return read_parts(data)
+        return read_parts(data)[0]
     except InputError:
         if needed:
             raise

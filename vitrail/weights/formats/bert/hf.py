@@ -111,7 +111,8 @@ def _fields(known: dict[str, Lazy], stated: dict[str, Any]) -> dict[str, Any]:
         raise InputError("its texts are not told apart by two segments, as in BERT.")
     says, classes = "words" if "cls.predictions.bias" in known else "nothing", 0
     if "classifier.weight" in known:
-        sequence = "pooler.dense.weight" in known
+        named = str(stated.get("architectures"))
+        sequence = "TokenClassification" not in named and "pooler.dense.weight" in known
         says, classes = "label" if sequence else "tags", shape_of(known, "classifier.weight")[0]
     return {
         "tokens": count,
