@@ -43,11 +43,8 @@ def _choices(recipe: LanguageRecipe, facts: Facts, characters: int) -> list[Choi
     kind, preset = known_as(given.get("name", "gpt"))
     rates = (3e-3, 1e-2) if not facts.weights else (3e-4, 1e-3)
     length = given.get("length") or facts.length or preset.get("length") or LENGTH
-    batch = (
-        recipe.train.batch
-        if "batch" in recipe.train.model_fields_set
-        else max(1, (FEW if characters < SMALL else MANY) // length)
-    )
+    few = (FEW if characters < SMALL else MANY) // length
+    batch = recipe.train.batch if "batch" in recipe.train.model_fields_set else max(1, few)
     epochs = max(2, min(100, round(SEEN / max(1, facts.tokens))))
     whole = recipe.train.epochs if "epochs" in recipe.train.model_fields_set else epochs
     return [
