@@ -7,6 +7,8 @@ from vitrail.core import CAUSAL, NONE, Mask
 
 seeds = st.integers(0, 2**16)
 
+FULL = ("relu", "softmax")  # kernels that weigh all pairs; laws/test_efficient.py has the others
+
 
 def numbers(*shape, seed=0, dtype=torch.float64):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)

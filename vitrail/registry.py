@@ -76,4 +76,4 @@ class Registry(Mapping[str, T], Generic[T]):
 
 def _hashable(value: Any) -> Any:
     """A sequence as it was before it went through TOML or JSON."""
-    return tuple(value) if isinstance(value, list) else value
+    return tuple(map(_hashable, value)) if isinstance(value, list | tuple) else value

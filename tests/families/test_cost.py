@@ -75,7 +75,7 @@ def test_what_has_no_formula_is_counted(monkeypatch):
 
 
 def test_the_formulas_know_every_part_but_two_stems():
-    assert set(kernels) == set(KERNELS)
+    assert set(KERNELS) < set(kernels)  # the others are counted
     assert set(activations) == set(TAKES)
     assert set(stems) - {"patch", "patch-norm", *RESNETS} == {"conv", "early"}
 

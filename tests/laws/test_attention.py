@@ -2,14 +2,14 @@
 
 import pytest
 import torch
-from drawing import numbers, seeds
+from drawing import FULL, numbers, seeds
 from hypothesis import given
 from hypothesis import strategies as st
 
 from vitrail.core import CAUSAL, NONE, Attention, BareAttention, Cache, Mask, kernels
 
 B, N, M, WIDTH, HEADS = 2, 7, 5, 15, 3
-every_kernel = pytest.mark.parametrize("name", sorted(kernels))
+every_kernel = pytest.mark.parametrize("name", FULL)
 
 
 def attention(name="softmax", **widths):

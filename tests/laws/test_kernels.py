@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from drawing import masks, numbers, seeds
+from drawing import FULL, masks, numbers, seeds
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,7 +11,7 @@ from vitrail.core import CAUSAL, Kernel, Mask, kernels
 from vitrail.errors import InputError
 
 B, H, QUERIES, J, D, R = 2, 3, 5, 7, 11, 13
-every_kernel = pytest.mark.parametrize("name", sorted(kernels))
+every_kernel = pytest.mark.parametrize("name", FULL)
 
 
 @every_kernel

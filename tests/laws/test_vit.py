@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from drawing import numbers
+from drawing import FULL, numbers
 from einops import rearrange
 from torch import nn
 
@@ -10,7 +10,7 @@ import vitrail as vt
 from vitrail.core import NONE, Mask, kernels, norms, positions, stems
 
 SHAPE = {"image": (12, 20), "patch": 4, "channels": 3, "width": 24, "depth": 2, "heads": 3, "hidden": 29, "classes": 7}
-every_kernel = pytest.mark.parametrize("kernel", sorted(kernels))
+every_kernel = pytest.mark.parametrize("kernel", FULL)
 every_position = pytest.mark.parametrize("position", sorted(positions))
 every_norm = pytest.mark.parametrize("norm", sorted(norms))
 

@@ -100,15 +100,25 @@ class Mask:
         """The mask of some heads and some rows of so many queries, whose places no longer tell what they may see."""
         if self.trivial:
             return NONE
-        bias = self.scores(k.new_zeros(1, 1, queries, k.shape[-2]))
-        return Mask(bias=(bias if bias.shape[1] == 1 else bias[:, heads])[:, :, rows])
+        keys = k.shape[-2]
+        places = torch.arange(keys - queries, keys, device=k.device)[rows]
+        bias = k.new_zeros(1, 1, len(places), keys)
+        if self.bias is not None:
+            given = self.bias if self.bias.shape[1] == 1 else self.bias[:, heads]
+            bias = bias + (given if given.shape[2] == 1 else given[:, :, rows]).to(bias.dtype)
+        seen = self._seen(places, keys)
+        return Mask(bias=bias if seen is None else bias.masked_fill(~seen, -torch.inf))
 
     def _visible_without_bias(self, queries: int, keys: int, device: torch.device) -> Tensor | None:
+        if self.window is None and self.present is None and queries == 1:  # the last, which sees all before it
+            return None
+        return self._seen(torch.arange(keys - queries, keys, device=device), keys)
+
+    def _seen(self, places: Tensor, keys: int) -> Tensor | None:
+        """What queries at some places see of so many keys, broadcastable to (b h i j)."""
         seen: Tensor | None = None
-        if self.window is not None or (self.causal and queries > 1):
-            away = torch.arange(keys - queries, keys, device=device)[:, None] - torch.arange(
-                keys, device=device
-            )  # i - j
+        if self.window is not None or self.causal:
+            away = places[:, None] - torch.arange(keys, device=places.device)  # i - j
             near = torch.ones_like(away, dtype=torch.bool) if self.window is None else away.abs() <= self.window
             seen = near & (away >= 0) if self.causal else near
         if self.present is not None:

@@ -3,7 +3,9 @@
 from torch import nn
 
 from vitrail.core import Attention, Block, FeedForward, Stack, Sublayer, kernels, norms
+from vitrail.core.kernels import Softmax
 from vitrail.core.positions import Turn
+from vitrail.core.span import MixedAttention, Span
 from vitrail.families.shapes import TransformerShape
 
 
@@ -36,6 +38,10 @@ def _block(config: TransformerShape, heads: int, hidden: int, *, drop_path: floa
 
     def attention(*, to_context: bool = False) -> Attention:
         kernel = kernels.make(config.kernel)
+        if to_context and not kernel.crosses:
+            kernel = Softmax()
+        if isinstance(kernel, Span):
+            return MixedAttention(config.width, heads, kernel, bias=config.bias)
         turn = Turn() if config.position == "rotary" and not to_context else None
         return Attention(config.width, heads, kernel, head=config.head, rank=config.rank, bias=config.bias, turn=turn)
 

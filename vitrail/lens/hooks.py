@@ -41,7 +41,13 @@ class Visit:
     read: Tensor  # z before an edit changed it
     kernel: Kernel
     weigh: Callable[[Tensor, Tensor, Mask], Tensor]  # A, as it was at the time
-    rowwise: bool  # whether some rows of it can be had alone
+    in_parts: bool  # whether some rows of it can be had alone
+
+    def rows(self, heads: Any, rows: Any) -> Tensor:
+        """A of some heads and query rows, (b h rows j)."""
+        if not self.in_parts:
+            return self.weigh(self.q, self.k, self.mask)[:, heads][:, :, rows]
+        return self.kernel.rows(self.q, self.k, self.mask, heads, rows)
 
 
 class Lens:
@@ -175,7 +181,7 @@ def _kernel_called(  # noqa: PLR0917
     weigh = partial(_changed_pattern, kernel, patterns) if patterns else kernel.pattern
     read = weigh(q, k, mask) @ v if patterns else z
     z = _changed(read, changes)
-    visit = Visit(q, k, v, mask, z, read, kernel, weigh, kernel.rowwise and not patterns)
+    visit = Visit(q, k, v, mask, z, read, kernel, weigh, not patterns)
     for lens in lenses:
         lens.see_kernel(kernel, visit)
     return z if patterns or changes else None

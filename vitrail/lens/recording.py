@@ -116,16 +116,13 @@ class Trace(Lens):
         """A(q, k), (b h i j), of all or of the chosen heads and query rows; no other is computed."""
         visit = self.visit(name, call)
         heads, rows = _index("heads", heads, visit.q.shape[1]), _index("rows", rows, visit.q.shape[2])
-        if not visit.rowwise:
-            return visit.weigh(visit.q, visit.k, visit.mask)[:, heads][:, :, rows]
-        mask = visit.mask.at(visit.q.shape[2], visit.k, heads=heads, rows=rows)
-        return visit.weigh(visit.q[:, heads][:, :, rows], visit.k[:, heads], mask)
+        return visit.rows(heads, rows)
 
     def in_rows(self, name: str | int, *, heads: Selection = None, call: int = -1) -> Iterator[tuple[slice, Tensor]]:
         """The whole pattern, some query rows at a time: which, and A of them, (b h rows j)."""
         visit = self.visit(name, call)
         (b, h, n), keys = visit.q.shape[:3], visit.k.shape[2]
-        step = max(1, WEIGHTS // (b * h * keys)) if visit.rowwise else n
+        step = max(1, WEIGHTS // (b * h * keys)) if visit.in_parts else n
         for start in range(0, n, step):
             rows = slice(start, min(n, start + step))
             yield rows, self.pattern(name, heads=heads, rows=rows, call=call)

@@ -1,0 +1,363 @@
+"""Attention along few of all pairs: near ones, global ones, drawn ones; time and memory grow with the tokens."""
+
+from dataclasses import dataclass
+from math import ceil
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+from torch import Tensor
+
+from vitrail.core.kernels import Kernel, attend, kernels, weighed
+from vitrail.core.masks import NONE, Mask, TokenLayout
+from vitrail.errors import InputError
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where keys stand: how many there are, and how they are laid out, if they are no plain sequence."""
+
+    count: int
+    layout: TokenLayout | None = None
+
+    @property
+    def prefix(self) -> int:
+        """Tokens before the others, which see all and are seen by all."""
+        return 0 if self.layout is None else self.layout.prefix
+
+    def on_grid(self, places: Tensor) -> tuple[Tensor, Tensor]:
+        """(y, x) of each place; of a prefix token they mean nothing."""
+        across = 1 if self.layout is None else self.layout.grid[1]
+        after = places - self.prefix
+        return after.div(across, rounding_mode="floor"), after.remainder(across)
+
+
+class Sparse(Kernel):
+    """softmax(q k^T / sqrt(d)) v over those keys that a rule lets a query see.
+
+    The rule alone says what the pattern is; how that is computed fast is each kind's own. With other queries than keys,
+    as when a sequence is decoded step by step, and with a bias, which is dense itself, the rule is computed as it is.
+    """
+
+    rowwise: ClassVar[bool] = False
+    crosses: ClassVar[bool] = False
+
+    def sees(self, i: Tensor, j: Tensor, places: Places) -> Tensor:
+        """True where a query at place i (r 1) may see a key at place j (n)."""
+        raise NotImplementedError
+
+    def fast(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
+        """The same without all pairs, of as many queries as keys and no bias."""
+        raise NotImplementedError
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask = NONE) -> Tensor:
+        if mask.causal and not self.causal:
+            raise InputError(f"{type(self).__name__} attention sees what comes later; choose a kernel that does not.")
+        odd = mask.window is not None and mask.layout is not None  # a window in raster order
+        if q.shape[-2] != k.shape[-2] or mask.bias is not None or odd:
+            return self.pattern(q, k, mask) @ v
+        return self.fast(q, k, v, mask)
+
+    def pattern(self, q: Tensor, k: Tensor, mask: Mask = NONE) -> Tensor:
+        return self.rows(q, k, mask)
+
+    def rows(self, q: Tensor, k: Tensor, mask: Mask, heads: Any = slice(None), rows: Any = slice(None)) -> Tensor:
+        queries, keys = q.shape[-2], k.shape[-2]
+        places = torch.arange(keys - queries, keys, device=q.device)[rows]
+        seen = self.rule(places, Places(keys, mask.layout), mask)
+        part = mask.at(queries, k, heads=heads, rows=rows)
+        hidden = Mask(bias=q.new_zeros(seen.shape).masked_fill(~seen, -torch.inf)[None, None])
+        both = part & hidden
+        return weighed(self.scores(q[:, heads][:, :, rows], k[:, heads], both))
+
+    def rule(self, i: Tensor, places: Places, mask: Mask) -> Tensor:  # noqa: ARG002
+        """What queries at some places see, (r n); prefix tokens see all, and are seen by all."""
+        j = torch.arange(places.count, device=i.device)
+        seen = self.sees(i[:, None], j, places)
+        return seen | (i[:, None] < places.prefix) | (j < places.prefix) if places.prefix else seen
+
+    def with_prefix(self, z: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
+        """What tokens read (b h n r), those of the prefix from all others."""
+        count = Places(k.shape[-2], mask.layout).prefix
+        if not count:
+            return z
+        first = attend(q[:, :, :count], k, v, self.scale, attn_mask=_seen_keys(mask.present))
+        return torch.cat([first, z], 2)
+
+
+def _seen_keys(present: Tensor | None) -> Tensor | None:
+    return None if present is None else present[:, None, None]
+
+
+@kernels.add("local")
+class Local(Sparse):
+    """Each token sees those at most ``window`` away: in a sequence before and behind it, in a picture around it, in a
+    square; prefix tokens see all and are seen by all (Beltagy et al. 2020; Parmar et al. 2018).
+
+    Tokens are taken in blocks, or tiles, which with what is around them are handed to fused attention. Where nothing is
+    said a window is 128 tokens of a sequence, 3 patches of a picture.
+    """
+
+    def __init__(self, window: PositiveInt | None = None, scale: PositiveFloat | None = None) -> None:
+        super().__init__(scale)
+        self.window = window
+
+    def reach(self, layout: TokenLayout | None) -> int:
+        """How far is near."""
+        return self.window or (128 if layout is None else 3)
+
+    def sees(self, i: Tensor, j: Tensor, places: Places) -> Tensor:
+        reach = self.reach(places.layout)
+        if places.layout is None:
+            return (i - j).abs() <= reach
+        (down, across), (y, x) = places.on_grid(i), places.on_grid(j)
+        return ((down - y).abs() <= reach) & ((across - x).abs() <= reach)
+
+    def fast(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
+        if mask.layout is None:
+            return self.along(q, k, v, mask, self.reach(None))
+        return self.with_prefix(self.around(q, k, v, mask, mask.layout), q, k, v, mask)
+
+    def along(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, reach: int) -> Tensor:
+        """Of a sequence, in blocks."""
+        n = k.shape[-2]
+        reach = min(n, reach if mask.window is None else min(reach, mask.window))
+        before, behind = reach, 0 if mask.causal else reach
+        if reach >= n - 1:
+            return attend(q, k, v, self.scale, **Mask(causal=mask.causal, present=mask.present).fused(q, k))
+        size = max(16, min(256, reach))
+        blocks, wide = ceil(n / size), size + before + behind
+        over = blocks * size - n
+
+        def spread(x: Tensor) -> Tensor:  # b h n d -> b h blocks wide d
+            return F.pad(x, (0, 0, before, behind + over)).unfold(2, wide, size).mT
+
+        i, j = torch.arange(size, device=q.device)[:, None], torch.arange(wide, device=q.device) - before
+        near = ((i - j).abs() <= reach) & ((i >= j) if mask.causal else torch.ones_like(i >= j))
+        first = size * torch.arange(blocks, device=q.device)[:, None] + j
+        there = (first >= 0) & (first < n)
+        seen = near & there[:, None]  # blocks size wide
+        b, h = q.shape[:2]
+        given = seen[None]
+        if mask.present is not None:
+            real = F.pad(mask.present, (before, behind + over)).unfold(1, wide, size)  # b blocks wide
+            given = (seen & real[:, :, None]).repeat_interleave(h, 0)
+        blocked = F.pad(q, (0, 0, 0, over)).unflatten(2, (blocks, size))
+        z = attend(*(x.flatten(0, 1) for x in (blocked, spread(k), spread(v))), self.scale, attn_mask=given)
+        return z.view(b, h, blocks * size, -1)[:, :, :n]
+
+    def around(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, layout: TokenLayout) -> Tensor:
+        """Of the patches of a picture, in tiles; each with the prefix tokens."""
+        (rows, columns), prefix, reach = layout.grid, layout.prefix, self.reach(layout)
+        tile = [min(side, max(4, 2 * reach)) for side in layout.grid]
+        tiles = [ceil(side / each) for side, each in zip(layout.grid, tile, strict=True)]
+        over = [count * each - side for count, each, side in zip(tiles, tile, layout.grid, strict=True)]
+        b, h = q.shape[:2]
+
+        def on_grid(x: Tensor) -> Tensor:
+            return x[:, :, prefix:].unflatten(2, (rows, columns))
+
+        def spread(x: Tensor) -> Tensor:  # b h n d -> b h tiles (prefix and square) d
+            square = F.pad(on_grid(x), (0, 0, reach, reach + over[1], reach, reach + over[0]))
+            square = square.unfold(2, tile[0] + 2 * reach, tile[0]).unfold(3, tile[1] + 2 * reach, tile[1])
+            square = square.permute(0, 1, 2, 3, 5, 6, 4).flatten(4, 5).flatten(2, 3)
+            shared = x[:, :, None, :prefix].expand(-1, -1, square.shape[2], -1, -1)
+            return torch.cat([shared, square], 3) if prefix else square
+
+        seen = self._tiles(tile, tiles, layout, q.device)
+        given = seen[None]
+        if mask.present is not None:
+            real = spread(mask.present[:, None, :, None].float())[:, 0, :, :, 0] > 0  # b tiles keys
+            given = (seen & real[:, :, None]).repeat_interleave(h, 0)
+        tiled = F.pad(on_grid(q), (0, 0, 0, over[1], 0, over[0]))
+        tiled = tiled.unflatten(3, (tiles[1], tile[1])).unflatten(2, (tiles[0], tile[0]))  # b h ty y tx x d
+        tiled = tiled.transpose(3, 4).flatten(4, 5).flatten(2, 3)
+        z = attend(*(x.flatten(0, 1) for x in (tiled, spread(k), spread(v))), self.scale, attn_mask=given)
+        z = z.view(b, h, *tiles, *tile, -1).transpose(3, 4).flatten(4, 5).flatten(2, 3)
+        return z[:, :, :rows, :columns].flatten(2, 3)
+
+    def _tiles(self, tile: list[int], tiles: list[int], layout: TokenLayout, device: torch.device) -> Tensor:
+        """What each query of each tile sees of what is around it, (tiles queries keys)."""
+        reach, near, there = self.reach(layout), list[Tensor](), list[Tensor]()
+        for side, count, each in zip(layout.grid, tiles, tile, strict=True):
+            i, j = torch.arange(each, device=device)[:, None], torch.arange(each + 2 * reach, device=device) - reach
+            place = each * torch.arange(count, device=device)[:, None] + j
+            near.append((i - j).abs() <= reach)
+            there.append((place >= 0) & (place < side))
+        pairs = (near[0][:, None, :, None] & near[1][None, :, None]).flatten(2, 3).flatten(0, 1)
+        inside = (there[0][:, None, :, None] & there[1][None, :, None]).flatten(2, 3).flatten(0, 1)
+        seen = pairs & inside[:, None]
+        return F.pad(seen, (layout.prefix, 0), value=True) if layout.prefix else seen
+
+
+@kernels.add("bigbird")
+class BigBird(Sparse):
+    """Each block of tokens sees itself and its neighbours, the first ``globals`` tokens, which see all, and ``random``
+    blocks that are drawn by a seed (Zaheer et al. 2020).
+    """
+
+    def __init__(
+        self,
+        block: PositiveInt = 64,
+        globals: NonNegativeInt = 16,  # noqa: A002  # as the paper calls them
+        random: NonNegativeInt = 3,
+        seed: NonNegativeInt = 0,
+        scale: PositiveFloat | None = None,
+    ) -> None:
+        super().__init__(scale)
+        self.block, self.globals, self.random, self.seed = block, globals, random, seed
+
+    def drawn(self, block: Tensor, count: int, *, causal: bool) -> Tensor:
+        """The blocks that each of some blocks sees by chance, (.. random): of all, or of those before it."""
+        number = torch.arange(self.random, device=block.device)
+        among = block[..., None] + 1 if causal else torch.full_like(block[..., None], count)
+        return scattered(self.seed, block[..., None], number) % among
+
+    def sees(self, i: Tensor, j: Tensor, places: Places) -> Tensor:
+        raise NotImplementedError("what is drawn depends on whether the mask is causal: rule says it")
+
+    def rule(self, i: Tensor, places: Places, mask: Mask) -> Tensor:
+        j = torch.arange(places.count, device=i.device)
+        one, other = i.div(self.block, rounding_mode="floor")[:, None], j.div(self.block, rounding_mode="floor")
+        first = max(self.globals, places.prefix)
+        seen = ((one - other).abs() <= 1) | (i[:, None] < first) | (j < first)
+        drawn = self.drawn(one[:, 0], ceil(places.count / self.block), causal=mask.causal)
+        for number in range(self.random):
+            seen = seen | (other == drawn[:, number, None])
+        return seen
+
+    def fast(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
+        b, h, n = q.shape[:3]
+        size, first = self.block, min(n, max(self.globals, Places(n, mask.layout).prefix))
+        blocks = ceil(n / size)
+        over = blocks * size - n
+        own = torch.arange(blocks, device=q.device)
+        shown = torch.cat(
+            [own[:, None] + torch.arange(-1, 2, device=q.device), self.drawn(own, blocks, causal=mask.causal)], 1
+        )
+        new = (shown[:, :, None] != shown[:, None]) | torch.ones(
+            shown.shape[1], shown.shape[1], device=q.device
+        ).tril().bool().T
+        fresh = new.all(1) & (shown >= 0) & (shown < blocks)  # each block once
+        keys = (shown.clamp(0, blocks - 1)[:, :, None] * size + torch.arange(size, device=q.device)).flatten(1)
+        there = fresh.repeat_interleave(size, 1) & (keys < n) & (keys >= first)
+        keys = keys.clamp(max=n - 1)
+        every = torch.cat([torch.arange(first, device=q.device).expand(blocks, -1), keys], 1)  # blocks keys
+        valid = F.pad(there, (first, 0), value=True)
+        i = (own[:, None] * size + torch.arange(size, device=q.device))[:, :, None]
+        seen = valid[:, None].expand(-1, size, -1)
+        if mask.causal:
+            seen = seen & (every[:, None] <= i)
+        if mask.window is not None:
+            seen = seen & ((every[:, None] - i).abs() <= mask.window)
+        given = seen[None]
+        if mask.present is not None:
+            given = (seen & mask.present[:, every][:, :, None]).repeat_interleave(h, 0)
+        gathered = (x.flatten(0, 1)[:, every] for x in (k, v))
+        blocked = F.pad(q, (0, 0, 0, over)).unflatten(2, (blocks, size)).flatten(0, 1)
+        z = attend(blocked, *gathered, self.scale, attn_mask=given).view(b, h, blocks * size, -1)[:, :, :n]
+        if not first:
+            return z
+        whole = Mask(causal=mask.causal, window=mask.window, present=mask.present)
+        start = whole.at(n, k, rows=slice(0, first))
+        top = attend(q[:, :, :first], k, v, self.scale, **start.fused(q[:, :, :first], k))
+        return torch.cat([top, z[:, :, first:]], 2)
+
+
+@kernels.add("star")
+class Star(Sparse):
+    """Each token sees its neighbours in a ring, and a relay, which sees all (Guo et al. 2019): n edges, not n^2.
+
+    The relay is the prefix, where there is one. Else it is the mean of the tokens: its query, the mean of theirs, reads
+    all of them, and what it reads is what it has to give; so that each token reads every other through it.
+    """
+
+    causal: ClassVar[bool] = False
+
+    def __init__(self, ring: PositiveInt = 1, scale: PositiveFloat | None = None) -> None:
+        super().__init__(scale)
+        self.ring = ring
+
+    def sees(self, i: Tensor, j: Tensor, places: Places) -> Tensor:
+        count = places.count - places.prefix
+        away = (i - j).abs()
+        return torch.minimum(away, count - away) <= self.ring
+
+    def rows(self, q: Tensor, k: Tensor, mask: Mask, heads: Any = slice(None), rows: Any = slice(None)) -> Tensor:
+        if mask.causal:
+            raise InputError("Star attention sees what comes later; choose a kernel that does not.")
+        if Places(k.shape[-2], mask.layout).prefix:
+            return super().rows(q, k, mask, heads, rows)
+        queries, keys = q.shape[-2], k.shape[-2]
+        places = torch.arange(keys - queries, keys, device=q.device)[rows]
+        q_all, k = q[:, heads], k[:, heads]
+        part = mask.at(queries, k, heads=heads, rows=rows)
+        relay, first = self._relay(q_all, k, mask)
+        seen = self.rule(places, Places(keys), mask)
+        hidden = Mask(bias=q.new_zeros(seen.shape).masked_fill(~seen, -torch.inf)[None, None])
+        own = q_all[:, :, rows]
+        scores = torch.cat([self.scores(own, k, part & hidden), self.scores(own, first)], -1)
+        weights = weighed(scores)
+        return part.weights(weights[..., :-1] + weights[..., -1:] * relay)
+
+    def _relay(self, q: Tensor, k: Tensor, mask: Mask) -> tuple[Tensor, Tensor]:
+        """The weights by which the relay reads all tokens, (b h 1 j); and its key, (b h 1 d)."""
+        present = None if mask.present is None or mask.present.shape[1] != k.shape[-2] else mask.present
+        query, key = _mean(q, present if q.shape[-2] == k.shape[-2] else None), _mean(k, present)
+        only = NONE if present is None else Mask(present=present)
+        return weighed(self.scores(query, k, only)), key
+
+    def fast(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
+        n, prefix = k.shape[-2], Places(k.shape[-2], mask.layout).prefix
+        count = n - prefix
+        if mask.window is not None or 2 * self.ring + 1 >= count:
+            return self.pattern(q, k, mask) @ v
+        scale = q.shape[-1] ** -0.5 if self.scale is None else self.scale
+        inner = [x[:, :, prefix:] for x in (q, k, v)]
+        turns = [
+            torch.arange(count, device=q.device).add(step).remainder(count) for step in range(-self.ring, self.ring + 1)
+        ]
+        own = inner[0] * scale
+        ring = torch.stack([(own * inner[1][:, :, turn]).sum(-1) for turn in turns], -1)  # b h n ring
+        if mask.present is not None:
+            there = torch.stack([mask.present[:, prefix:][:, turn] for turn in turns], -1)[:, None]
+            ring = ring.masked_fill(~there, -torch.inf)
+        if prefix:
+            shared_k, shared_v = k[:, :, :prefix], v[:, :, :prefix]
+            relayed = own @ shared_k.mT
+            if mask.present is not None:
+                relayed = relayed.masked_fill(~mask.present[:, None, None, :prefix], -torch.inf)
+        else:
+            only = NONE if mask.present is None else Mask(present=mask.present)
+            shared_v = attend(_mean(q, mask.present), k, v, self.scale, **only.fused(q[:, :, :1], k))
+            relayed = own @ _mean(k, mask.present).mT
+        weights = weighed(torch.cat([ring, relayed], -1))
+        z = weights[..., len(turns) :] @ shared_v
+        for number, turn in enumerate(turns):
+            z = z + weights[..., number, None] * inner[2][:, :, turn]
+        return self.with_prefix(z, q, k, v, mask)
+
+
+def _mean(x: Tensor, present: Tensor | None) -> Tensor:
+    """(b h n d) -> (b h 1 d), of the tokens that are there."""
+    if present is None:
+        return x.mean(2, keepdim=True)
+    weights = present[:, None, :, None].to(x.dtype)
+    return (x * weights).sum(2, keepdim=True) / weights.sum(2, keepdim=True).clamp(min=1)
+
+
+def scattered(seed: int, *numbers: Tensor) -> Tensor:
+    """A number below 2^31 for each of some numbers and a seed, as if drawn: the same wherever and in whatever order it
+    is asked for (the finaliser of MurmurHash3, in 64 bits).
+    """
+    x = torch.full((), seed * 2654435761 % 2**31, dtype=torch.int64, device=numbers[0].device)
+    for number in numbers:
+        x = _mixed(x * 31 + number + 1)
+    return x
+
+
+def _mixed(x: Tensor) -> Tensor:
+    for shift, factor in ((16, 0x45D9F3B), (15, 0x2C1B3C6D), (16, 1)):
+        x = ((x ^ (x >> shift)) * factor) & 0x7FFFFFFF
+    return x
