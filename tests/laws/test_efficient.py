@@ -414,3 +414,29 @@ def test_a_mixed_block_is_attention_and_a_convolution():
     torch.testing.assert_close(
         mixed.convolved(far, mixed.query(far), NONE)[:, :4], mixed.convolved(x, mixed.query(x), NONE)[:, :4]
     )
+
+
+def test_weights_of_full_attention_are_weights_of_any_kind_without_its_own(tmp_path):
+    shape = {"image": 16, "patch": 4, "channels": 1, "width": 24, "depth": 2, "heads": 3, "classes": 5}
+    model = vt.build("vit", **shape).eval()
+    vt.save(model, tmp_path / "full")
+    images = torch.randn(2, 1, 16, 16)
+    with pytest.warns(UserWarning, match="attention of the kind"):
+        wide = vt.load(tmp_path / "full", kernel={"name": "local", "window": 9})
+    with torch.no_grad():
+        torch.testing.assert_close(wide(images), model(images), rtol=0, atol=1e-5)
+    with pytest.raises(InputError, match="cannot be had from weights"):
+        vt.load(tmp_path / "full", kernel="lowrank")
+    vt.save(vt.build("gpt", tokens=20, width=24, depth=1, heads=3, length=16), tmp_path / "gpt")
+    assert vt.load(tmp_path / "gpt", kernel="linear").config.kernel == "linear"
+
+
+def test_a_picture_of_many_patches_is_explained_without_all_pairs():
+    from vitrail.lens import explain
+
+    shape = {"image": 256, "patch": 4, "channels": 1, "width": 16, "depth": 2, "heads": 2, "classes": 3}
+    model = vt.build("vit", kernel="local", **shape).eval()
+    with Sizes() as sizes:
+        found = explain(model, torch.randn(1, 1, 256, 256), names=["attention"], steps=0)
+    assert found.attended.shape == (2, 2, 4097)
+    assert max(sizes.seen) < 4097**2 / 4

@@ -6,7 +6,7 @@ from drawing import FULL, numbers
 from torch import nn
 
 import vitrail as vt
-from vitrail.core import kernels, positions
+from vitrail.core import positions
 
 SHAPE = {"image": (12, 20), "patch": 4, "channels": 3, "width": 24, "depth": 3, "heads": 3, "hidden": 29, "classes": 7}
 every_kernel = pytest.mark.parametrize("kernel", FULL)

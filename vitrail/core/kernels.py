@@ -26,6 +26,7 @@ class Kernel(nn.Module):
     ``causal = False``.
     """
 
+    bare: ClassVar[bool] = True  # whether weights of another kernel are weights for it: it has no numbers of its own
     rowwise: ClassVar[bool] = True
     crosses: ClassVar[bool] = True
     causal: ClassVar[bool] = True

@@ -80,6 +80,7 @@ class LowRank(Kernel):
     rowwise: ClassVar[bool] = False
     crosses: ClassVar[bool] = False
     causal: ClassVar[bool] = False
+    bare: ClassVar[bool] = False
 
     def __init__(self, rank: PositiveInt = 64, length: PositiveInt = 1024, scale: PositiveFloat | None = None) -> None:
         super().__init__(scale)

@@ -22,6 +22,7 @@ class Span(Softmax):
     In a model it stands for the mixed block of ConvBERT: a kernel alone knows of no span.
     """
 
+    bare: ClassVar[bool] = False
     rowwise: ClassVar[bool] = False
     crosses: ClassVar[bool] = False
     causal: ClassVar[bool] = False

@@ -2,6 +2,7 @@
 
 from torch import nn
 
+from vitrail.config import Component
 from vitrail.core import Attention, Block, FeedForward, Stack, Sublayer, kernels, norms
 from vitrail.core.kernels import Softmax
 from vitrail.core.positions import Turn
@@ -17,6 +18,11 @@ def stack(config: TransformerShape, *, cross: bool = False) -> Stack:
         _block(config, *layer, drop_path=rate, cross=cross) for layer, rate in zip(config.layers, rates, strict=True)
     ]
     return Stack(blocks, drop=config.layer_drop)
+
+
+def interchangeable(one: Component, other: Component) -> bool:
+    """Whether weights of a model with one kernel are weights with another."""
+    return one == other or all(kernels.make(part).bare for part in (one, other))
 
 
 def last_norm(config: TransformerShape, *, there: bool = True) -> nn.Module:

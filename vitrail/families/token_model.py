@@ -8,7 +8,7 @@ from torch import Tensor
 from vitrail.core import Block, Cache, Mask, TokenEmbedding, check_tokens, norms, positions, present
 from vitrail.data.normalise import Normalise
 from vitrail.errors import InputError
-from vitrail.families.blocks import last_norm, stack
+from vitrail.families.blocks import interchangeable, last_norm, stack
 from vitrail.families.model import Adapted, Model, State, family_of
 from vitrail.families.token_shape import TokenShape
 
@@ -77,7 +77,8 @@ class TokenModel(Model):
         given = {name: value for name, value in changes.items() if value is not None}
         wanted = type(config)(**config.model_dump() | given)
         others = [name for name, value in wanted.model_dump().items() if value != getattr(config, name)]
-        fixed = [name for name in others if name not in (*FREE, "length", *cls.ANSWERS)]
+        free = (*FREE, "length", *cls.ANSWERS, *(["kernel"] if interchangeable(wanted.kernel, config.kernel) else []))
+        fixed = [name for name in others if name not in free]
         if fixed or (head != "keep" and not cls.ANSWERS):
             raise InputError(f"weights of a {family_of(config)} have their own {(fixed or ['head'])[0]}; leave it out.")
         state, notes = dict(state), list[str]()

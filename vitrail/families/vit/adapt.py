@@ -10,6 +10,7 @@ from torch import Tensor
 from vitrail.core import ResNetStem, positions, stems
 from vitrail.data.normalise import Normalise
 from vitrail.errors import InputError, unknown
+from vitrail.families.blocks import interchangeable
 from vitrail.families.model import Adapted, State
 from vitrail.families.vit.config import ViTConfig
 
@@ -26,6 +27,8 @@ def adapt(
         raise unknown("head", head, ["keep", "fresh"])
     wanted = _wanted(config, {name: value for name, value in changes.items() if value is not None})
     state, notes = dict(state), list[str]()
+    if wanted.kernel != config.kernel:
+        notes.append(f"attention of the kind {wanted.kernel} instead of {config.kernel}")
     if wanted.pool != config.pool:
         notes.append(f"the head reads {_POOLS[wanted.pool]} instead of {_POOLS[config.pool]}")
         _pool(config, wanted, state)
@@ -50,7 +53,8 @@ def adapt(
 def _wanted(config: ViTConfig, changes: dict[str, Any]) -> ViTConfig:
     wanted = ViTConfig(**{**config.model_dump(), **_head(config, changes)})
     for name in ViTConfig.model_fields:
-        if name not in FREE and getattr(wanted, name) != getattr(config, name):
+        same = interchangeable(wanted.kernel, config.kernel) if name == "kernel" else False
+        if name not in FREE and getattr(wanted, name) != getattr(config, name) and not same:
             raise InputError(
                 f"{name}={getattr(wanted, name)!r} cannot be had from weights with {getattr(config, name)!r}; "
                 f"leave it out."
