@@ -4,9 +4,9 @@
 .venv/bin/python bench/kinds.py text --data input.txt.gz [--minutes 5]
 .venv/bin/python bench/kinds.py fashion [--minutes 3]
 
-`copy`: a GPT of 1,024 tokens is given 512 random ones, and the same again: what it says of the second half needs a token
-512 before, which a window does not reach. `text`: a GPT of characters with 1,024 at a time. `fashion`: a ViT with patches
-of 2 pixels, 196 tokens. Loss or accuracy after the same time, each kind in turn.
+`copy`: a GPT of 1,024 tokens is given 512 random ones, and the same again: what it says of the second half needs a
+token 512 before, which a window does not reach. `text`: a GPT of characters with 1,024 at a time. `fashion`: a ViT with
+patches of 2 pixels, 196 tokens. Loss or accuracy after the same time, each kind in turn.
 """
 
 import argparse

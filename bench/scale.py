@@ -3,9 +3,9 @@
 .venv/bin/python bench/scale.py [--kinds local star ...] [--lengths 1024 2048 ...] [--training] [--out FILE.json]
 .venv-peers/bin/python bench/scale.py --peers          # with local-attention and reformer-pytorch, in their environment
 
-One layer's kernel, 4 heads of 32 numbers, batch 1, a window of 128 each way, two threads. All systems take turns; medians of
-the rounds. Memory is what a process of its own has at its peak, beyond what it had before. Exponents are fitted over the
-lengths from 2,048 on; "pays" is the first length from which a kind is faster than full attention.
+One layer's kernel, 4 heads of 32 numbers, batch 1, a window of 128 each way, two threads. All systems take turns;
+medians of the rounds. Memory is what a process of its own has at its peak, beyond what it had before. Exponents are
+fitted over the lengths from 2,048 on; "pays" is the first length from which a kind is faster than full attention.
 """
 
 import argparse
