@@ -212,7 +212,7 @@ def _probed(painter: Painter, parts: Parts, train: Tensor, held: Tensor) -> list
     some = slice(0, 2 * LABELLED)
     found = probe(painter.features(train[rows]), labels[rows], painter.features(held[some]), truth[some])
     named = ["the embedding", *(f"layer {number}" for number in range(1, len(found)))]
-    note = f"A linear classifier on the mean of the tokens, from {len(rows):,} labels; the model was told none."
+    note = f"A linear classifier on the means of 4 x 4 cells, from {len(rows):,} labels; the model was told none."
     cells = [(name, f"{value:.1%}") for name, value in zip(named, found, strict=True)]
     return [Table(title="What each layer knows", note=note, columns=("after", ">accuracy"), rows=cells)]
 
