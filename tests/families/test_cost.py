@@ -58,6 +58,8 @@ def shapes(draw):
     }
     if fields["position"] == "relative" and (fields["tokens"] or isinstance(fields["heads"], list)):
         fields["position"] = "none"
+    if fields["position"] == "rotary":
+        fields["head"] = head
     return ViTConfig(width=head * heads, depth=depth, patch=patch, pool=pool, stem=stem, **fields)
 
 

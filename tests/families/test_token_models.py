@@ -200,6 +200,7 @@ def test_padding_changes_nothing():
     [
         ("gpt", {"position": "sincos2d"}, "patches of pictures"),
         ("gpt", {"pad": 61}, "vocabulary of 61"),
+        ("gpt", {"position": "rotary", "head": 7}, "choose an even number"),
         ("bert", {"says": "tags"}, "tags and labels have some"),
         ("bert", {"says": "label", "classes": 3, "pooler": False}, "pooler"),
     ],

@@ -72,6 +72,9 @@ class TransformerShape(Shape):
                 f"heads={list(self.heads)} differ by layer, so the width of a head is not width / heads; give it too, "
                 f"such as head={max(1, self.width // max(1, self.most_heads))}."
             )
+        wide = self.head or self.width // max(1, self.most_heads)
+        if self.position == "rotary" and wide % 2:
+            raise InputError(f"position='rotary' turns pairs of numbers, and a head has {wide}; choose an even number.")
         for registry in (norms, activations):
             registry[getattr(self, registry.noun)]  # a name it does not know is an error
         kernels.make(self.kernel)  # and so are options that it does not take

@@ -51,6 +51,7 @@ def _position(c: "ViTConfig") -> Cost | None:
     numbers = {
         "none": 0,
         "sinusoidal": 0,
+        "rotary": 0,
         "sincos": 0,
         "sincos2d": 0,
         "learned": (c.prefix + c.patches) * c.width,

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from vitrail.data.palette import Palette
 from vitrail.decode import Drawing, stream
 from vitrail.errors import InputError
-from vitrail.families import Model, at_once
+from vitrail.families import at_once
 from vitrail.families.gpt.model import GPT
 from vitrail.families.token_model import TokenModel
 from vitrail.lens.vectors import streams_of
@@ -19,6 +20,7 @@ from vitrail.tasks.pixels.examples import begun
 from vitrail.tasks.task import Trained
 
 TOGETHER = 256  # pictures at a time
+CELLS = 4  # of a picture, down and across, whose tokens are one vector each
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,17 +55,19 @@ class Painter:
         """Numbers of colours (m n) -> (m c H W), bytes."""
         return self.palette.decode(numbers, self.size)
 
+    @torch.no_grad()
     def features(self, pixels: Tensor) -> Tensor:
-        """Pictures (m n) as the mean of their tokens after the embedding and each layer, (l + 1 m w)."""
-        return features(self.model, pixels, len(self.palette))
+        """Pictures (m n) as vectors after the embedding and each layer, (l + 1 m f): ``in_cells``."""
+        given = begun(pixels.long(), len(self.palette)) if isinstance(self.model, GPT) else pixels.long()
+        some = given.split(at_once(self.model.config, TOGETHER))
+        return torch.cat([in_cells(streams_of(self.model, part), self.size) for part in some], 1)
 
 
-@torch.no_grad()
-def features(model: Model, pixels: Tensor, begin: int) -> Tensor:
-    """Pictures (m n) as the mean of their tokens after the embedding and each layer, (l + 1 m w)."""
-    given = begun(pixels.long(), begin) if isinstance(model, GPT) else pixels.long()
-    some = given.split(at_once(model.config, TOGETHER))
-    return torch.cat([streams_of(model, part).mean(2) for part in some], 1)
+def in_cells(tokens: Tensor, size: tuple[int, int]) -> Tensor:
+    """Tokens of pictures (.. n w) as the means of 4 x 4 cells, side by side (.. f): what they are, and about where."""
+    laid = tokens.unflatten(-2, size).movedim(-1, -3)  # .. w y x
+    cells = (min(CELLS, size[0]), min(CELLS, size[1]))
+    return F.adaptive_avg_pool2d(laid.flatten(0, -4), cells).flatten(1).unflatten(0, laid.shape[:-3])
 
 
 def probe(
