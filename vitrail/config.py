@@ -18,7 +18,14 @@ Rate = Annotated[float, Field(ge=0, lt=1)]
 def _component(value: Any, info: ValidationInfo) -> Any:
     if isinstance(value, dict) and not isinstance(value.get("name"), str):
         raise InputError(f"{info.field_name}={value!r} has options and no name; give {info.field_name}.name too.")
+    if isinstance(value, dict):
+        value = {name: hashable(one) for name, one in value.items()}
     return value["name"] if isinstance(value, dict) and len(value) == 1 else value
+
+
+def hashable(value: Any) -> Any:
+    """A sequence as it was before it went through TOML or JSON."""
+    return tuple(map(hashable, value)) if isinstance(value, list | tuple) else value
 
 
 # A part by its name, or as a table of its name and options; see Registry.make.

@@ -5,7 +5,7 @@ from fnmatch import fnmatch
 from importlib import import_module
 from typing import Any, Generic, TypeVar
 
-from vitrail.config import options
+from vitrail.config import hashable, options
 from vitrail.errors import InputError, unknown
 
 T = TypeVar("T")
@@ -51,7 +51,7 @@ class Registry(Mapping[str, T], Generic[T]):
         name = given.pop("name")
         build: Any = self[name]
         try:
-            return build(**dict(options(build)(**{key: _hashable(value) for key, value in given.items()})))
+            return build(**dict(options(build)(**{key: hashable(value) for key, value in given.items()})))
         except InputError as error:
             raise InputError(f"{self.noun} {name!r}: {error}") from None
 
@@ -72,8 +72,3 @@ class Registry(Mapping[str, T], Generic[T]):
 
     def __len__(self) -> int:
         return len(self._things)
-
-
-def _hashable(value: Any) -> Any:
-    """A sequence as it was before it went through TOML or JSON."""
-    return tuple(map(_hashable, value)) if isinstance(value, list | tuple) else value

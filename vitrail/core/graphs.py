@@ -60,7 +60,7 @@ class Graph(Sparse):
                 q[:, :, first : first + step, None].flatten(0, 1),
                 k[:, :, some].flatten(0, 1),
                 v[:, :, some].flatten(0, 1),
-                self.scale,
+                scale=self.scale,
                 attn_mask=given.expand(b, h, -1, -1).flatten(0, 1)[:, :, None],
             )
             parts.append(one.unflatten(0, (b, h))[:, :, :, 0])
@@ -170,7 +170,7 @@ class Fixed(Sparse):
             torch.cat([own_keys, other[:, :, None].expand(-1, -1, blocks, -1, -1)], 3).flatten(0, 1)
             for own_keys, other in zip(cut[1:], told, strict=True)
         ]
-        z = attend(cut[0].flatten(0, 1), *both, self.scale, attn_mask=given)
+        z = attend(cut[0].flatten(0, 1), *both, scale=self.scale, attn_mask=given)
         return z.view(b, h, blocks * size, -1)[:, :, :n]
 
 

@@ -63,12 +63,16 @@ class Kernel(nn.Module):
         return ", ".join(f"{name}={value}" for name, value in given.items())
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, scale: float | None = None, **masked: Any) -> Tensor:
+def attend(q: Tensor, k: Tensor, v: Tensor, *, scale: float | None = None, **masked: Any) -> Tensor:
     """softmax(q k^T * scale) v, fused; in float32 where the gradients are slow in less."""
-    if q.dtype in HALF and q.requires_grad and q.device.type == "cpu":
+    if _slow(q):
         with torch.autocast("cpu", enabled=False):
-            return attend(q.float(), k.float(), v.float(), scale, **masked).to(v.dtype)
+            return attend(q.float(), k.float(), v.float(), scale=scale, **masked).to(v.dtype)
     return F.scaled_dot_product_attention(q, k, v, scale=scale, **masked)
+
+
+def _slow(q: Tensor) -> bool:
+    return q.dtype in HALF and q.requires_grad and q.device.type == "cpu"
 
 
 def weighed(scores: Tensor) -> Tensor:
@@ -82,7 +86,10 @@ class Softmax(Kernel):
     """softmax(q k^T / sqrt(d)) v (Vaswani et al. 2017, eq. 1), fused: the pattern is never stored."""
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask = NONE) -> Tensor:
-        return attend(q, k, v, self.scale, **mask.fused(q, k))
+        if _slow(q):  # so that a bias is added in float32 too
+            with torch.autocast("cpu", enabled=False):
+                return self.forward(q.float(), k.float(), v.float(), mask).to(v.dtype)
+        return attend(q, k, v, scale=self.scale, **mask.fused(q, k))
 
     def pattern(self, q: Tensor, k: Tensor, mask: Mask = NONE) -> Tensor:
         return weighed(self.scores(q, k, mask))

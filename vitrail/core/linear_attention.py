@@ -103,7 +103,7 @@ class LowRank(Kernel):
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask = NONE) -> Tensor:
         e, f = self._sums(k.shape[-2], mask)
-        return attend(q, e.to(k.dtype) @ k, f.to(v.dtype) @ v, self.scale)
+        return attend(q, e.to(k.dtype) @ k, f.to(v.dtype) @ v, scale=self.scale)
 
     def pattern(self, q: Tensor, k: Tensor, mask: Mask = NONE) -> Tensor:
         e, f = self._sums(k.shape[-2], mask)

@@ -53,7 +53,7 @@ class MixedAttention(Attention):
             raise InputError(f"width={width} is not divisible by twice heads={heads}, which a mixed block needs.")
         half = width // 2
         super().__init__(width, heads, kernel, head=half // heads, bias=bias)
-        self.half, self.out = half, linear(width, width)
+        self.attended, self.out = half, linear(width, width)
         self.depthwise = nn.Conv1d(width, width, kernel.size, padding=kernel.size // 2, groups=width, bias=False)
         self.pointwise = linear(width, half)
         self.filters, self.inner = linear(half, heads * kernel.size), linear(width, half)
@@ -86,9 +86,9 @@ class MixedAttention(Attention):
 
     def contributions(self, z: Tensor, heads: Any = slice(None)) -> Tensor:
         """What the heads of attention write; the rest of the output is the convolution's."""
-        up = rearrange(self.out.weight[:, : self.half], "w (h r) -> h r w", h=self.heads)[heads]
+        up = rearrange(self.out.weight[:, : self.attended], "w (h r) -> h r w", h=self.heads)[heads]
         return einsum(z, up, "b h i r, h r w -> b h i w")
 
     def value_maps(self) -> Tensor:
         down = rearrange(self.key_value.weight[self.widths[0] :], "(h r) w -> h w r", h=self.heads)
-        return down @ rearrange(self.out.weight[:, : self.half], "w (h r) -> h r w", h=self.heads)
+        return down @ rearrange(self.out.weight[:, : self.attended], "w (h r) -> h r w", h=self.heads)

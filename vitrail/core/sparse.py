@@ -82,7 +82,7 @@ class Sparse(Kernel):
         count = Places(k.shape[-2], mask.layout).prefix
         if not count:
             return z
-        first = attend(q[:, :, :count], k, v, self.scale, attn_mask=_seen_keys(mask.present))
+        first = attend(q[:, :, :count], k, v, scale=self.scale, attn_mask=_seen_keys(mask.present))
         return torch.cat([first, z], 2)
 
 
@@ -125,7 +125,7 @@ class Local(Sparse):
         reach = min(n, reach if mask.window is None else min(reach, mask.window))
         before, behind = reach, 0 if mask.causal else reach
         if reach >= n - 1:
-            return attend(q, k, v, self.scale, **Mask(causal=mask.causal, present=mask.present).fused(q, k))
+            return attend(q, k, v, scale=self.scale, **Mask(causal=mask.causal, present=mask.present).fused(q, k))
         size = max(16, min(256, reach))
         blocks, wide = ceil(n / size), size + before + behind
         over = blocks * size - n
@@ -144,7 +144,7 @@ class Local(Sparse):
             real = F.pad(mask.present, (before, behind + over)).unfold(1, wide, size)  # b blocks wide
             given = (seen & real[:, :, None]).repeat_interleave(h, 0)
         blocked = F.pad(q, (0, 0, 0, over)).unflatten(2, (blocks, size))
-        z = attend(*(x.flatten(0, 1) for x in (blocked, spread(k), spread(v))), self.scale, attn_mask=given)
+        z = attend(*(x.flatten(0, 1) for x in (blocked, spread(k), spread(v))), scale=self.scale, attn_mask=given)
         return z.view(b, h, blocks * size, -1)[:, :, :n]
 
     def around(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, layout: TokenLayout) -> Tensor:
@@ -173,7 +173,7 @@ class Local(Sparse):
         tiled = F.pad(on_grid(q), (0, 0, 0, over[1], 0, over[0]))
         tiled = tiled.unflatten(3, (tiles[1], tile[1])).unflatten(2, (tiles[0], tile[0]))  # b h ty y tx x d
         tiled = tiled.transpose(3, 4).flatten(4, 5).flatten(2, 3)
-        z = attend(*(x.flatten(0, 1) for x in (tiled, spread(k), spread(v))), self.scale, attn_mask=given)
+        z = attend(*(x.flatten(0, 1) for x in (tiled, spread(k), spread(v))), scale=self.scale, attn_mask=given)
         z = z.view(b, h, *tiles, *tile, -1).transpose(3, 4).flatten(4, 5).flatten(2, 3)
         return z[:, :, :rows, :columns].flatten(2, 3)
 
@@ -256,12 +256,12 @@ class BigBird(Sparse):
             given = (seen & mask.present[:, every][:, :, None]).repeat_interleave(h, 0)
         gathered = (x.flatten(0, 1)[:, every] for x in (k, v))
         blocked = F.pad(q, (0, 0, 0, over)).unflatten(2, (blocks, size)).flatten(0, 1)
-        z = attend(blocked, *gathered, self.scale, attn_mask=given).view(b, h, blocks * size, -1)[:, :, :n]
+        z = attend(blocked, *gathered, scale=self.scale, attn_mask=given).view(b, h, blocks * size, -1)[:, :, :n]
         if not first:
             return z
         whole = Mask(causal=mask.causal, window=mask.window, present=mask.present)
         start = whole.at(n, k, rows=slice(0, first))
-        top = attend(q[:, :, :first], k, v, self.scale, **start.fused(q[:, :, :first], k))
+        top = attend(q[:, :, :first], k, v, scale=self.scale, **start.fused(q[:, :, :first], k))
         return torch.cat([top, z[:, :, first:]], 2)
 
 
@@ -330,7 +330,7 @@ class Star(Sparse):
                 relayed = relayed.masked_fill(~mask.present[:, None, None, :prefix], -torch.inf)
         else:
             only = NONE if mask.present is None else Mask(present=mask.present)
-            shared_v = attend(_mean(q, mask.present), k, v, self.scale, **only.fused(q[:, :, :1], k))
+            shared_v = attend(_mean(q, mask.present), k, v, scale=self.scale, **only.fused(q[:, :, :1], k))
             relayed = own @ _mean(k, mask.present).mT
         weights = weighed(torch.cat([ring, relayed], -1))
         z = weights[..., len(turns) :] @ shared_v

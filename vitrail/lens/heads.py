@@ -36,7 +36,6 @@ def _distance(model: ViT, images: Tensor) -> Tensor:
         model(images)
     tokens = Tokens.of(model, trace, images)
     centres, start = tokens.centres().to(images.device), len(tokens.prefix)
-    away = torch.cdist(centres, centres)
     layers: list[Tensor | None] = []
     for site in layer_sites(model):
         if site is None:
@@ -44,8 +43,9 @@ def _distance(model: ViT, images: Tensor) -> Tensor:
             continue
         rows_of_head = []
         for rows, a in trace.in_rows(site):
-            here = away[max(0, rows.start - start) : max(0, rows.stop - start)]
-            seen = a[:, :, a.shape[2] - len(here) :, start:].to(away)
+            among = centres[max(0, rows.start - start) : max(0, rows.stop - start)]
+            here = torch.cdist(among, centres)
+            seen = a[:, :, a.shape[2] - len(here) :, start:].to(here)
             if (seen < 0).any():
                 raise InputError(f"weights of {site!r} are negative, and no distance can be weighed by them.")
             rows_of_head.append((seen * here).sum(-1) / seen.sum(-1))  # NaN where a patch attends to none

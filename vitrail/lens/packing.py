@@ -111,7 +111,7 @@ def _few(trace: Trace, names: list[str], picture: int, each: int) -> Packed:
 def _ways(visit: Visit, picture: int, each: int) -> list["_Way"]:
     """The ways in which the heads of a site can be kept in so many bytes a row."""
     ways: list[_Way] = [_Largest(visit.q.shape[1], max(1, (each - 8) // 3))]
-    if type(visit.kernel) is Softmax and visit.mask.trivial and visit.rowwise:  # of queries times keys alone
+    if type(visit.kernel) is Softmax and visit.mask.trivial and visit.in_parts:  # of queries times keys alone
         room, width = each // 2, visit.q.shape[-1]
         ways.append(_Factors("bytes", visit, picture, (min(width, room), 0)))
         if room < width:  # more directions, most of them in half a byte

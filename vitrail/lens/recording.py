@@ -18,7 +18,7 @@ from vitrail.lens.hooks import Lens, Visit, opened
 
 Selection: TypeAlias = int | Sequence[int] | slice | None
 T = TypeVar("T")
-WEIGHTS = 64_000_000  # of a pattern that are in memory together
+WEIGHTS = 4_000_000  # of a pattern that are in memory together
 
 
 @contextmanager
