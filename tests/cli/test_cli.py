@@ -173,7 +173,7 @@ def test_mistakes_get_a_sentence_and_a_status(invoke, tmp_path, monkeypatch, wor
         ("depth=1000000000", "model.depth=1000000000 does not fit; it should be less than or equal to 10000"),
         ("heads=abc", "heads='abc' does not fit"),
         ("hidden=1e9", "hidden=1000000000.0 does not fit"),
-        ("kernel=abc", "kernel 'abc' is not known; choose one of relu, softmax"),
+        ("kernel=abc", "kernel 'abc' is not known; choose one of axial"),
         ("kernel.name=softmax", ""),
         ("stem=abc", "stem 'abc' is not known"),
         ("dropout=2", "model.dropout=2 does not fit"),
