@@ -107,7 +107,7 @@ def test_whole_documents_are_held_out_of_many():
     documents = [f"document {number}\n" for number in range(50)]
     train, held = split_texts(Texts(documents), 0.1, 0)
     assert sorted(train.documents + held.documents) == sorted(documents)
-    assert len(held) == 5 or len(held) == 4
+    assert 0.05 < held.characters / sum(map(len, documents)) <= 0.1
 
 
 def test_a_folder_with_what_cannot_be_read(tmp_path):
@@ -191,7 +191,6 @@ def test_characters_that_were_never_seen(gpt):
 def test_a_bert_fills_in_and_tells_pairs(bert):
     run = vt.run(bert)
     assert run.result["accuracy"] > 0.6
-    assert run.result["follows"] > 0.4
     filler = Filler.of(run.trained())
     for noun, verb in (("cat", "sat"), ("fish", "swam")):
         ((filled),) = filler.fill(f"the {noun} [MASK].\na")
@@ -297,3 +296,12 @@ def test_letters_of_several_tokens(tmp_path):
     object.__setattr__(writer, "tokens", lambda *_: ([token] for token in tokens[12:]))
     assert "".join(writer.written(tokens[:12], Writing())) == writer._after(tokens[:12], tokens[12:])
     assert "\ufffd" not in "".join(writer.written(tokens[:12], Writing()))[:-1]
+
+
+def test_a_bert_learns_whether_texts_follow(tmp_path):
+    """Of the alphabet again and again: what follows goes on with it, and what is drawn does so one time in 26."""
+    (tmp_path / "text.txt").write_text("abcdefghijklmnopqrstuvwxyz" * 400)
+    settings = {**TEXT, "hidden.next": "true", "hidden.words": "false", "model.name": "bert", "model.order": "pre"}
+    settings |= {"model.length": 12, "train.steps": 400, "train.batch": 64, "optim.lr": 0.003}
+    run = vt.train(tmp_path / "text.txt", out=tmp_path / "run", settings=settings, quiet=True)
+    assert run.result["follows"] > 0.9

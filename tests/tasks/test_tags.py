@@ -193,18 +193,19 @@ def test_a_label_seen_once_is_named(tmp_path):
     from vitrail.tasks.recipes import parse_recipe
     from vitrail.tasks.registry import tasks
 
-    path = tmp_path / "tags.txt"
-    path.write_text("a\tX\nb\tY\n\n" * 20 + "c\tODD\nd\tX\n")
-    recipe = parse_recipe({"task": "tags", "data": {"files": [str(path)], "layout": "columns", "fraction": 0.3}})
-    task = tasks["tags"].prepare(recipe)
-    if "ODD" in task.labels:
-        assert any("'ODD'" in one.what for one in task.aside)
+    (tmp_path / "train.txt").write_text("a\tX\nb\tY\n\n" * 20 + "c\tODD\nd\tX\n")
+    (tmp_path / "dev.txt").write_text("a\tX\nb\tY\n\n")
+    data = {"files": [str(tmp_path / "train.txt")], "layout": "columns"}
+    task = tasks["tags"].prepare(parse_recipe({"task": "tags", "data": data}))
+    assert task.labels == ("ODD", "X", "Y")
+    assert ["'ODD'" in one.what for one in task.aside] == [True]
+    assert "seen once" in " ".join(line for _, line in task.plan())
 
 
 def test_the_column_of_the_labels_is_that_of_training(tmp_path):
     """Also where a small file to measure on would tell otherwise."""
+    from vitrail.tasks.tags.parts import read_parts
     from vitrail.tasks.tags.recipe import Labelled
-    from vitrail.tasks.tags.task import read_parts
 
     (tmp_path / "train.tsv").write_text("pos\tgood film\nneg\tbad film\npos\tfine one\nneg\tawful\n" * 9)
     (tmp_path / "dev.tsv").write_text("pos\tgood film\nneg\tbad film\n")

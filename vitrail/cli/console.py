@@ -15,6 +15,12 @@ Normalisation = Annotated[
         "--normalise", help="Normalisation, if the weights do not say: half, imagenet, clip, none.", metavar="HOW"
     ),
 ]
+TopK = Annotated[
+    int | None, typer.Option(help="Sample of the K most probable tokens. Default: of all.", min=0, metavar="K")
+]
+TopP = Annotated[
+    float | None, typer.Option(help="Sample of the fewest that have this probability together.", metavar="P")
+]
 Force = Annotated[bool, typer.Option("--force", help="Write over files that are there already.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 

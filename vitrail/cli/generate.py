@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vitrail.cli.console import Force, Json, print_json
+from vitrail.cli.console import Force, Json, TopK, TopP, print_json
 from vitrail.errors import InputError
 from vitrail.terminal.console import printable, say, tell
 from vitrail.terminal.lines import whole_texts
@@ -32,12 +32,8 @@ def generate(
     temperature: Annotated[
         float | None, typer.Option(help="Of sampling; 0 takes the likeliest token. Default: 0.8.", min=0, metavar="X")
     ] = None,
-    top_k: Annotated[
-        int | None, typer.Option(help="Sample of the K most probable tokens. Default: of all.", min=0, metavar="K")
-    ] = None,
-    top_p: Annotated[
-        float | None, typer.Option(help="Sample of the fewest that have this probability together.", metavar="P")
-    ] = None,
+    top_k: TopK = None,
+    top_p: TopP = None,
     seed: Annotated[int | None, typer.Option(help="Random seed. Default: 0.", min=0, metavar="N")] = None,
     half: Annotated[
         bool, typer.Option("--half", help="Of a model of pixels: complete the upper halves of test pictures.")

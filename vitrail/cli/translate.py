@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vitrail.cli.console import Json, print_json
+from vitrail.cli.console import Json, TopK, TopP, print_json
 from vitrail.progress import NAMED
 from vitrail.terminal.console import printable, say
 from vitrail.terminal.lines import line_groups
@@ -41,12 +41,8 @@ def translate(
         float | None, typer.Option(help="Times the length that it predicts. Default: 1.", metavar="X")
     ] = None,
     temperature: Annotated[float | None, typer.Option(help="Of sampling. Default: 1.", metavar="X")] = None,
-    top_k: Annotated[
-        int | None, typer.Option(help="Sample of the K most probable tokens. Default: of all.", min=0, metavar="K")
-    ] = None,
-    top_p: Annotated[
-        float | None, typer.Option(help="Sample of the fewest that have this probability together.", metavar="P")
-    ] = None,
+    top_k: TopK = None,
+    top_p: TopP = None,
     seed: Annotated[int | None, typer.Option(help="Random seed of sampling. Default: 0.", min=0, metavar="N")] = None,
     as_json: Json = False,
 ) -> None:

@@ -13,7 +13,7 @@ from vitrail.core.masks import Mask, TokenLayout
 from vitrail.core.sparse import Places, Sparse
 from vitrail.errors import InputError
 
-GATHERED = 2**22  # numbers of keys that are gathered at a time
+LISTED, GATHERED = 2**19, 2**22  # pairs that a rule is asked of, and numbers of keys that are gathered, at a time
 
 
 class Graph(Sparse):
@@ -32,7 +32,7 @@ class Graph(Sparse):
         name = (places, mask.causal, mask.window, device)
         if self._listed is None or self._listed[0] != name:
             only = Mask(causal=mask.causal, window=mask.window, layout=mask.layout)
-            rows, step = list[Tensor](), max(1, GATHERED // places.count)
+            rows, step = list[Tensor](), max(1, LISTED // places.count)
             for first in range(0, places.count, step):
                 part = torch.arange(first, min(places.count, first + step), device=device)
                 seen = self.rule(part, places, mask)
@@ -82,9 +82,10 @@ class Edges(Graph):
         inside = [pair for pair in self.edges if max(pair) < places.count]
         if inside:
             one, other = torch.tensor(inside, device=i.device).T
-            joined = torch.zeros(places.count, places.count, dtype=torch.bool, device=i.device)
-            joined[one, other] = True
-            seen = seen | joined[i[:, 0]]
+            row = torch.full((places.count,), -1, device=i.device)
+            row[i[:, 0]] = torch.arange(len(i), device=i.device)
+            asked = row[one] >= 0
+            seen[row[one][asked], other[asked]] = True
         return seen
 
 

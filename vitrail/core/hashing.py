@@ -1,7 +1,7 @@
 """Attention among tokens that fall into the same buckets (Reformer, Kitaev et al. 2020)."""
 
 from math import ceil
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -104,15 +104,17 @@ class Hashing(Kernel):
         return (torch.stack(outs, -1) * share).sum(-1)
 
     def pattern(self, q: Tensor, k: Tensor, mask: Mask = NONE) -> Tensor:
+        return self.rows(q, k, mask)
+
+    def rows(self, q: Tensor, k: Tensor, mask: Mask, heads: Any = slice(None), rows: Any = slice(None)) -> Tensor:
         self._check(q, k, mask)
         _, address = self._addresses(q, mask)
-        met = torch.zeros(*q.shape[:3], q.shape[2], dtype=torch.bool, device=q.device)
-        for turn in range(self.rounds):
-            met = met | _meet(address[:, :, turn, :, None], address[:, :, turn, None])
-        scores = self.scores(q, F.normalize(q, dim=-1))
-        own = torch.eye(q.shape[2], dtype=torch.bool, device=q.device)
-        scores = mask.scores(scores.masked_fill(own, LAST)).masked_fill(~met, -torch.inf)
-        return weighed(scores)
+        places, q, address = torch.arange(q.shape[2], device=q.device), q[:, heads], address[:, heads]
+        asked = places[rows]
+        part = mask.at(len(places), q, heads=heads, rows=rows)
+        met = torch.stack([_meet(one[:, :, asked, None], one[:, :, None]) for one in address.unbind(2)]).any(0)
+        scores = self.scores(q[:, :, asked], F.normalize(q, dim=-1)).masked_fill(asked[:, None] == places, LAST)
+        return weighed(part.scores(scores).masked_fill(~met, -torch.inf))
 
     @staticmethod
     def _check(q: Tensor, k: Tensor, mask: Mask) -> None:  # noqa: ARG004

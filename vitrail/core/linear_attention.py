@@ -1,6 +1,6 @@
 """Attention whose weights are products, so that keys and values are summed once: linear, and of low rank."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -20,8 +20,6 @@ class Linear(Kernel):
 
     Sums over keys are made once, or along the sequence where a mask is causal: chunk by chunk, in float32.
     """
-
-    rowwise: ClassVar[bool] = False
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask = NONE) -> Tensor:
         if mask.window is not None or mask.bias is not None:
@@ -108,3 +106,6 @@ class LowRank(Kernel):
     def pattern(self, q: Tensor, k: Tensor, mask: Mask = NONE) -> Tensor:
         e, f = self._sums(k.shape[-2], mask)
         return self.scores(q, e.to(k.dtype) @ k).softmax(-1) @ f.to(k.dtype)
+
+    def rows(self, q: Tensor, k: Tensor, mask: Mask, heads: Any = slice(None), rows: Any = slice(None)) -> Tensor:
+        return self.pattern(q[:, heads][:, :, rows], k[:, heads], mask)

@@ -233,13 +233,11 @@ class BigBird(Sparse):
         blocks = ceil(n / size)
         over = blocks * size - n
         own = torch.arange(blocks, device=q.device)
-        shown = torch.cat(
-            [own[:, None] + torch.arange(-1, 2, device=q.device), self.drawn(own, blocks, causal=mask.causal)], 1
-        )
-        new = (shown[:, :, None] != shown[:, None]) | torch.ones(
-            shown.shape[1], shown.shape[1], device=q.device
-        ).tril().bool().T
-        fresh = new.all(1) & (shown >= 0) & (shown < blocks)  # each block once
+        near = own[:, None] + torch.arange(-1, 2, device=q.device)
+        shown = torch.cat([near, self.drawn(own, blocks, causal=mask.causal)], 1)
+        before = torch.ones(shown.shape[1], shown.shape[1], dtype=torch.bool, device=q.device).tril(-1)
+        again = ((shown[:, :, None] == shown[:, None]) & before).any(2)
+        fresh = ~again & (shown >= 0) & (shown < blocks)  # each block once
         keys = (shown.clamp(0, blocks - 1)[:, :, None] * size + torch.arange(size, device=q.device)).flatten(1)
         there = fresh.repeat_interleave(size, 1) & (keys < n) & (keys >= first)
         keys = keys.clamp(max=n - 1)
@@ -303,7 +301,7 @@ class Star(Sparse):
 
     def _relay(self, q: Tensor, k: Tensor, mask: Mask) -> tuple[Tensor, Tensor]:
         """The weights by which the relay reads all tokens, (b h 1 j); and its key, (b h 1 d)."""
-        present = None if mask.present is None or mask.present.shape[1] != k.shape[-2] else mask.present
+        present = mask.present
         query, key = _mean(q, present if q.shape[-2] == k.shape[-2] else None), _mean(k, present)
         only = NONE if present is None else Mask(present=present)
         return weighed(self.scores(query, k, only)), key

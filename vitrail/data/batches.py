@@ -4,6 +4,7 @@ So a run that is taken up again at some step goes on as it would have, with noth
 number of processes, each with some of the micro-batches, draw what one process would that takes all of them in turn.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ import torch
 from vitrail.errors import InputError
 
 Rows: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int64]]
+BITS = 1 / math.log(2)  # in a nat
 UNASKED = -100  # where a target asks nothing, as PyTorch has it
 _ORDER, _STEP = 0, 1  # what a stream of random numbers is for
 

@@ -1,6 +1,6 @@
 """What models of one sequence of tokens have in common: all but the mask, and the answer."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -21,6 +21,9 @@ class TokenModel(Model):
 
     config: TokenShape
     segments = 0  # how many texts may be in one sequence, if they are told apart
+    ANSWERS: ClassVar[tuple[str, ...]] = ()  # fields that say what is answered, and may be changed
+    HEADS: ClassVar[tuple[str, ...]] = ()  # what the names of the parts of an answer begin with
+    KEPT: ClassVar[tuple[str, ...]] = ()  # of those, what is kept also where the answer is another
 
     def __init__(self, config: TokenShape) -> None:
         super().__init__()
@@ -93,8 +96,6 @@ class TokenModel(Model):
             notes.append(f"the first {wanted.length:,} of {config.length:,} positions are kept")
         return cls.with_answer(config, wanted, state, normalise, notes, afresh=head != "keep")
 
-    ANSWERS: tuple[str, ...] = ()  # fields that say what is answered, and may be changed
-
     @classmethod
     def with_answer(
         cls, config: Any, wanted: Any, state: State, normalise: Normalise | None, notes: list[str], *, afresh: bool
@@ -116,9 +117,6 @@ class TokenModel(Model):
         ]
         state = {**kept, **{name: one for name, one in new.items() if name not in same}}
         return Adapted(wanted, state, normalise, notes, fresh=True)
-
-    HEADS: tuple[str, ...] = ()  # what the names of the parts of an answer begin with
-    KEPT: tuple[str, ...] = ("-",)  # of those, what is kept also where the answer is another
 
     @classmethod
     def check(cls, config: Any) -> None:

@@ -52,6 +52,7 @@ class Choice:
     why: str
 
 
+T = TypeVar("T")
 AnyRecipe = TypeVar("AnyRecipe", bound=Recipe)
 
 
@@ -66,6 +67,16 @@ def filled(recipe: AnyRecipe, choices: Iterable[Choice]) -> tuple[AnyRecipe, lis
             sections.setdefault(section, {})[name] = choice.value
             needed.append(choice)
     return type(recipe)(**sections), needed
+
+
+def still_there(read: Callable[[], T], *, needed: bool = False) -> T | None:
+    """What a run learned from, where it still is."""
+    try:
+        return read()
+    except InputError:
+        if needed:
+            raise
+        return None
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from vitrail.data import Aside
-from vitrail.data.batches import UNASKED
+from vitrail.data.batches import BITS, UNASKED
 from vitrail.data.vocabulary import Vocabulary
 from vitrail.distributed import ALONE, World
 from vitrail.families import Model, at_once
@@ -19,7 +19,6 @@ from vitrail.tasks.language.examples import HiddenWindows, Tokens
 from vitrail.tasks.task import EvaluationSet, Measurement
 
 TOGETHER = 64  # windows at most
-BITS = float(np.log2(np.e))
 
 
 @dataclass(frozen=True)

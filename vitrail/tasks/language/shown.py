@@ -1,7 +1,15 @@
 """What is shown of a model of a language: in a report, and by ``vitrail evaluate``."""
 
-from vitrail.tasks.language.measured import LanguageScores
-from vitrail.tasks.sections import Card
+import numpy as np
+import torch
+
+from vitrail.families import Model
+from vitrail.tasks.language.examples import Tokens
+from vitrail.tasks.language.measured import HiddenText, LanguageScores
+from vitrail.tasks.language.writer import Writer, Writing
+from vitrail.tasks.sections import Card, Table
+
+SAMPLES, PROMPT = 4, 32  # texts that are gone on with in a report, and how many tokens each has
 
 
 def cards(found: LanguageScores) -> list[Card]:
@@ -47,4 +55,44 @@ def headline(found: LanguageScores) -> str:
     told = "" if found.follows is None else f", {found.follows:.1%} told whether texts follow"
     return (
         f"{found.part} {found.loss:.4f} nats a hidden token, {found.accuracy:.1%} right{told} ({found.tokens:,} tokens)"
+    )
+
+
+def continued(writer: Writer, held: Tokens, part: str) -> Table:
+    """Texts that the model was not trained on, gone on with."""
+    words, rows = writer.words, []
+    size = min(PROMPT, writer.model.config.length // 2)
+    for place in np.linspace(0, max(0, len(held) - 3 * size), SAMPLES).astype(int).tolist():
+        prompt = held[place : place + size].tolist()
+        said = "".join(writer.written(prompt, Writing(tokens=3 * size, seed=place)))
+        rows.append((words.text(prompt), said, words.text(held[place + size : place + 3 * size].tolist())))
+    return Table(
+        title="Texts gone on with",
+        note=f"From the {part} part; drawn at temperature {Writing().temperature:g}.",
+        columns=("given", "written", "what stands there"),
+        rows=rows,
+        wide=True,
+    )
+
+
+def filled(model: Model, held: HiddenText) -> Table:
+    """Words that are hidden in a text that the model was not trained on, filled in."""
+    words, names, rows = held.words, held.words.names(), []
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(0)
+        inputs, targets, _ = held.windows.batch(np.zeros(1, dtype=np.int64), torch.device("cpu"))
+        targets = targets[0] if isinstance(targets, tuple) else targets
+        tokens, said = inputs[0][0].tolist(), model(inputs)[0].softmax(-1)
+    for place in (targets[0] >= 0).nonzero()[:, 0].tolist()[: 3 * SAMPLES]:
+        before, after = map(words.text, (tokens[max(0, place - 12) : place], tokens[place + 1 : place + 8]))
+        best = said[place].topk(3)
+        pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        likely = ", ".join(f"{names[token].strip()!r} {p:.0%}" for token, p in pairs)
+        rows.append((f"{before} [?]{after}", likely, names[int(targets[0, place])]))
+    return Table(
+        title="Hidden words",
+        note=f"From the {held.part} part: the three likeliest at some places.",
+        columns=("text", "said", "what stands there"),
+        rows=rows,
+        wide=True,
     )

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -39,13 +39,15 @@ from vitrail.tasks.language.measured import HiddenText, TestText, as_tokens
 from vitrail.tasks.language.reading import as_read, seen_through
 from vitrail.tasks.language.recipe import Corpus, Hidden, LanguageRecipe
 from vitrail.tasks.language.writer import Filler, Reader, Writer, Writing
-from vitrail.tasks.sections import Card, Section, Table
-from vitrail.tasks.task import EvaluationSet, Measurement, Metric, Read, Task, Trained, tasks
+from vitrail.tasks.sections import Card, Section
+from vitrail.tasks.task import EvaluationSet, Measurement, Metric, Read, Task, Trained, still_there, tasks
 from vitrail.weights import Weights, read
+
+if TYPE_CHECKING:
+    from vitrail.families.token_model import TokenModel
 
 NATS, LOSS = Metric("nats", higher=False), Metric("loss", higher=False)
 MOST = 2_000  # windows that are measured on while a model is trained
-SAMPLES, PROMPT = 4, 32  # texts that are gone on with in a report, and how many tokens each has
 
 
 class Asking(Config):
@@ -163,7 +165,8 @@ class LanguageTask(Task):
         del progress
         asked = Asking(**options or {})
         words, config = Vocabulary.beside(trained.folder), trained.weights.config
-        parts = None if trained.recipe is None else _again(trained.recipe.data, needed=not data)
+        recipe = trained.recipe
+        parts = None if recipe is None else still_there(partial(read_parts, recipe.data), needed=not data)
         if data:
             texts, part = read_texts(data), "test"
         elif parts is None:
@@ -246,46 +249,9 @@ class LanguageTask(Task):
         return shown.headline(measurement.scores)
 
     def samples(self, model: Model) -> list[Section]:
-        return [_continued(self, model)] if isinstance(self.config, GPTConfig) else [_filled(self, model)]
-
-
-def _continued(task: LanguageTask, model: Model) -> Table:
-    writer, rows = Writer(model, task.words), []  # type: ignore[arg-type]
-    size = min(PROMPT, task.config.length // 2)
-    for place in np.linspace(0, max(0, len(task.held) - 3 * size), SAMPLES).astype(int).tolist():
-        prompt = task.held[place : place + size].tolist()
-        said = "".join(writer.written(prompt, Writing(tokens=3 * size, seed=place)))
-        rows.append(
-            (task.words.text(prompt), said, task.words.text(task.held[place + size : place + 3 * size].tolist()))
-        )
-    note = f"From the {task.parts.part} part; drawn at temperature {Writing().temperature:g}."
-    return Table(
-        title="Texts gone on with", note=note, columns=("given", "written", "what stands there"), rows=rows, wide=True
-    )
-
-
-def _filled(task: LanguageTask, model: Model) -> Table:
-    held, names = task.held_out, task.words.names()
-    if not isinstance(held, HiddenText):
-        raise TypeError(f"{type(held).__name__} hides nothing")
-    rows = []
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        torch.manual_seed(0)
-        inputs, targets, _ = held.windows.batch(np.zeros(1, dtype=np.int64), torch.device("cpu"))
-        targets = targets[0] if isinstance(targets, tuple) else targets
-        tokens = inputs[0][0].tolist()
-        said = model(inputs)[0].softmax(-1)
-    for place in (targets[0] >= 0).nonzero()[:, 0].tolist()[: 3 * SAMPLES]:
-        around = tokens[max(0, place - 12) : place], tokens[place + 1 : place + 8]
-        before, after = map(task.words.text, around)
-        best = said[place].topk(3)
-        likely = ", ".join(
-            f"{names[token].strip()!r} {p:.0%}"
-            for token, p in zip(best.indices.tolist(), best.values.tolist(), strict=True)
-        )
-        rows.append((f"{before} [?]{after}", likely, names[int(targets[0, place])]))
-    note = f"From the {task.parts.part} part: the three likeliest at some places."
-    return Table(title="Hidden words", note=note, columns=("text", "said", "what stands there"), rows=rows, wide=True)
+        if isinstance(self.held_out, HiddenText):
+            return [shown.filled(model, self.held_out)]
+        return [shown.continued(Writer(cast("TokenModel", model), self.words), self.held, self.parts.part)]
 
 
 def _stride(asked: Asking, config: TokenShape) -> int:
@@ -352,16 +318,6 @@ def read_parts(data: Corpus) -> TextParts:
         return TextParts(train, held, part, origin=origin)
     later = read_texts(later_files) if later_files else None
     return TextParts(texts, read_texts(held_files), part, later, origin)
-
-
-def _again(data: Corpus, *, needed: bool) -> TextParts | None:
-    """What a run learned from, where it still is."""
-    try:
-        return read_parts(data)
-    except InputError:
-        if needed:
-            raise
-        return None
 
 
 def _check(texts: Texts, data: Corpus) -> None:

@@ -11,13 +11,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitrail.data import Aside, Batch, Examples, Rows
-from vitrail.data.batches import UNASKED
+from vitrail.data.batches import BITS, UNASKED
 from vitrail.distributed import ALONE, World
 from vitrail.families import Model, at_once
 from vitrail.tasks.task import EvaluationSet, Measurement
 
 TOGETHER, SOME = 256, 4_096  # pictures at most that a model, and that a histogram, is given at a time
-BITS = float(np.log2(np.e))
 
 
 @dataclass(eq=False)

@@ -1,6 +1,5 @@
 """Labelling words, or texts, as a task."""
 
-import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -13,8 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from vitrail.data import Aside, Batch
-from vitrail.data.listing import NAMES
-from vitrail.data.tagged import Tagged, TaggedParts, read_tagged, split_tagged, tag_sources
+from vitrail.data.tagged import Tagged, TaggedParts
 from vitrail.data.vocabulary import Vocabulary
 from vitrail.errors import InputError
 from vitrail.families import configure
@@ -27,10 +25,11 @@ from vitrail.tasks.tags import shown
 from vitrail.tasks.tags.choices import Facts, choose, choose_vocabulary
 from vitrail.tasks.tags.examples import Cutter, Piece, TaggedTokens, tag
 from vitrail.tasks.tags.measured import TestTags
+from vitrail.tasks.tags.parts import read_files, read_parts
 from vitrail.tasks.tags.reading import as_read, seen_through
 from vitrail.tasks.tags.recipe import Labelled, TagRecipe, layout_of
 from vitrail.tasks.tags.tagger import Tagger, Tags
-from vitrail.tasks.task import Measurement, Metric, Read, Task, Trained, tasks
+from vitrail.tasks.task import Measurement, Metric, Read, Task, Trained, still_there, tasks
 from vitrail.weights import Weights
 from vitrail.weights import read as read_weights
 
@@ -159,13 +158,14 @@ class TagTask(Task):
         weights = trained.weights
         labels = weights.labels or ()
         asked = Labelled() if trained.recipe is None else trained.recipe.data
-        parts = None if trained.recipe is None else _again(asked, needed=not data)
+        again = None if trained.recipe is None else still_there(partial(read_parts, asked), needed=not data)
+        parts = None if again is None else again[0]
         if data:
             told = layout_of(Path(data[0]))
             if told != "conllu" and asked.layout not in (None, "conllu"):
                 told = asked.layout  # a short file may look like another
             column = asked.column if told == asked.layout else ""
-            tagged, part = _read(data, asked.model_copy(update={"layout": told, "column": column})), "test"
+            tagged, part = read_files(data, asked.model_copy(update={"layout": told, "column": column})), "test"
         elif parts is None:
             raise InputError(f"{weights.path!r} does not say what it was trained on; name the data.")
         else:
@@ -294,67 +294,6 @@ def _learned(train: Tagged, data: Labelled) -> Vocabulary:
 
 def _cut(tagged: Tagged, cutter: Cutter) -> list[Piece]:
     return cutter.texts([text for (text,) in tagged.sentences]) if tagged.whole else cutter.pieces(tagged.sentences)
-
-
-def read_parts(data: Labelled) -> tuple[TaggedParts, Labelled]:
-    """What has labels, in its parts; and what says how it is read, nothing of that left out."""
-    if data.source != "files":
-        return tag_sources[data.source](data.seed), data
-    if not data.files:
-        raise InputError("the recipe names no file; give one of words, or of texts, with labels.")
-    held_files = list(data.validation) or _beside(data.files, "validation")
-    later_files = list(data.test) or _beside(data.files, "test")
-    part = "validation"
-    if not held_files and later_files:
-        held_files, later_files, part = later_files, [], "test"
-    data = data.model_copy(update={"layout": data.layout or layout_of(Path(data.files[0]))})
-    train, origin = _read(data.files, data), Path(data.files[0]).name
-    data = data.model_copy(update={"column": data.column or train.column})
-    if not held_files:
-        train, held = split_tagged(train, data.fraction, data.seed)
-        return TaggedParts(train, held, part, origin=origin), data
-    later = _read(later_files, data) if later_files else None
-    return TaggedParts(train, _read(held_files, data), part, later, origin), data
-
-
-def _read(files: Sequence[str], data: Labelled) -> Tagged:
-    missing = [file for file in files if not Path(file).is_file()]
-    if missing:
-        raise InputError(f"{missing[0]!r} is not there, or no file; check the path.")
-    layout = data.layout or layout_of(Path(files[0]))
-    if layout is None:
-        raise InputError(
-            f"{files[0]!r} has no labels that are told by its first lines; give CoNLL-U, a word and a label on each "
-            f"line with an empty one between sentences, or a text, a tab and a label; or say data.layout."
-        )
-    return read_tagged(files, layout, data.column)
-
-
-def _beside(files: Sequence[str], part: str) -> list[str]:
-    """The file of another part that stands beside that to train on: en-ud-dev.conllu beside en-ud-train.conllu."""
-    if len(files) != 1:
-        return []
-    file = Path(files[0])
-    names = NAMES["validation"] if part == "validation" else NAMES["test"]
-    found = re.search(rf"(?<![a-z])({'|'.join(NAMES['train'])})(?![a-z])", file.name.lower())
-    if found is None:
-        return []
-    for name in names:
-        stem = f"{file.name[: found.start()]}{name}{file.name[found.end() :]}".removesuffix(".gz")
-        there = [file.with_name(one) for one in (stem, f"{stem}.gz") if file.with_name(one).is_file()]
-        if there:
-            return [str(there[0])]
-    return []
-
-
-def _again(data: Labelled, *, needed: bool) -> TaggedParts | None:
-    """What a run learned from, where it still is."""
-    try:
-        return read_parts(data)[0]
-    except InputError:
-        if needed:
-            raise
-        return None
 
 
 def _check(tagged: Tagged, data: Labelled) -> None:

@@ -22,7 +22,7 @@ from vitrail.lens.words import Reading
 from vitrail.machine import multiplies_bf16
 from vitrail.progress import Progress, silent
 from vitrail.tasks.sections import Card, Section, Table
-from vitrail.tasks.task import Measurement, Metric, Read, Task, Trained, tasks
+from vitrail.tasks.task import Measurement, Metric, Read, Task, Trained, still_there, tasks
 from vitrail.tasks.translate import shown
 from vitrail.tasks.translate.choices import Facts, choose, choose_vocabulary
 from vitrail.tasks.translate.examples import MaskedPairs, OpenPairs, TokenPairs, fill, translate
@@ -151,7 +151,9 @@ class TranslateTask(Task):
         words, longest = Vocabularies.read(trained.folder), trained.weights.config.length
         if data:
             pairs, aside = read_pairs(data)
-            parts, part = _parts_again(trained), "test"
+            parts, part = None, "test"
+            if trained.recipe is not None:
+                parts = still_there(partial(read_parts, trained.recipe.data))
         elif trained.recipe is None:
             raise InputError(f"{trained.weights.path!r} does not say what it was trained on; name the sentences.")
         else:
@@ -267,14 +269,6 @@ def read_parts(data: Sentences) -> PairParts:
     else:
         parts = _from_files(data)
     return _reversed(parts) if data.reverse else parts
-
-
-def _parts_again(trained: Trained) -> PairParts | None:
-    """What a run learned from, where it still is."""
-    try:
-        return None if trained.recipe is None else read_parts(trained.recipe.data)
-    except InputError:
-        return None
 
 
 def _from_files(data: Sentences) -> PairParts:
