@@ -37,6 +37,7 @@ CORE = [
     "norms",
     "kernels",
     "sparse",
+    "star",
     "graphs",
     "hashing",
     "linear_attention",

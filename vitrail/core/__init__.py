@@ -14,7 +14,8 @@ from vitrail.core.norms import BatchNorm, LayerNorm, norms
 from vitrail.core.positions import Position, positions
 from vitrail.core.resnet import ResNetStem
 from vitrail.core.span import MixedAttention, Span
-from vitrail.core.sparse import BigBird, Local, Sparse, Star
+from vitrail.core.sparse import BigBird, Local, Sparse
+from vitrail.core.star import Star
 from vitrail.core.tokens import TokenEmbedding, check_tokens, present, unembedding
 
 __all__ = [
