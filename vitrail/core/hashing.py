@@ -1,6 +1,6 @@
 """Attention among tokens that fall into the same buckets (Reformer, Kitaev et al. 2020)."""
 
-from math import ceil
+from math import ceil, log
 from typing import Any, ClassVar
 
 import torch
@@ -12,6 +12,9 @@ from vitrail.core.kernels import Kernel, kernels, weighed
 from vitrail.core.masks import NONE, Mask
 from vitrail.errors import InputError
 
+DIGIT = 16  # values of a digit of a bucket, about
+BASE = 2**31  # more than there are buckets
+GONE = BASE - 1  # the bucket of what is not there
 LAST = -1e4  # of a token's own score: it sees itself where it sees nothing else
 
 
@@ -42,74 +45,87 @@ class Hashing(Kernel):
         self.rounds, self.chunk, self.buckets, self.seed = rounds, chunk, buckets, seed
 
     def hashes(self, q: Tensor) -> Tensor:
-        """The bucket of each token in each round, (b h r n)."""
-        count = self.buckets or max(2, 2 * ceil(q.shape[-2] / self.chunk / 2))
+        """The bucket of each token in each round, (b h r n); of many buckets the number has digits, each a hash."""
         generator = torch.Generator().manual_seed(self.seed)
-        turns = torch.randn(self.rounds, q.shape[-1], count // 2, generator=generator, dtype=torch.float32)
+        bucket = torch.zeros((), dtype=torch.int32, device=q.device)
         with torch.no_grad():
-            turned = torch.einsum("bhnd,rdk->bhrnk", q.float(), turns.to(q.device))
-            return torch.cat([turned, -turned], -1).argmax(-1)
+            for count in self.digits(q.shape[-2]):
+                turns = torch.randn(self.rounds, q.shape[-1], count // 2, generator=generator, dtype=torch.float32)
+                turned = q.float()[:, :, None] @ turns.to(q.device)
+                bucket = bucket * count + torch.cat([turned, -turned], -1).argmax(-1).int()
+        return bucket
 
-    def _addresses(self, q: Tensor, mask: Mask) -> tuple[Tensor, Tensor]:
-        """The order of the tokens in each round, and in which chunk each then is; both (b h r n)."""
+    def digits(self, n: int) -> list[int]:
+        """How many values each digit of a bucket has: a bucket for each chunk of so many tokens, or as many as asked.
+
+        With one digit the hashes of n tokens in n / chunk buckets would be quadratic again; the paper has two.
+        """
+        if self.buckets is not None:
+            return [self.buckets]
+        wanted = ceil(n / self.chunk)
+        number = max(1, ceil(log(wanted, DIGIT)))
+        return [max(2, 2 * round(wanted ** (1 / number) / 2))] * number
+
+    def _addresses(self, q: Tensor, present: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """The order of the tokens in each round, the place of each in it, and its bucket; all (b h r n)."""
         n = q.shape[-2]
         bucket = self.hashes(q)
-        if mask.present is not None:  # what is not there comes last
-            bucket = bucket.masked_fill(~mask.present[:, None, None], int(1e6))
-        order = (bucket * n + torch.arange(n, device=q.device)).argsort(-1)
+        if present is not None:  # what is not there comes last
+            bucket = bucket.masked_fill(~present[:, None, None], GONE)
+        order = bucket.argsort(dim=-1, stable=True)
         rank = torch.empty_like(order).scatter_(-1, order, torch.arange(n, device=q.device).expand_as(order))
-        # One number says both: tokens meet if they are of one bucket, in one chunk or the next.
-        return order, rank.div(self.chunk, rounding_mode="floor") * int(2e6) + bucket
+        return order, rank, bucket
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask = NONE) -> Tensor:
         self._check(q, k, mask)
         if mask.bias is not None:
             return self.pattern(q, k, mask) @ v
-        b, h, n, d = q.shape
-        size = min(self.chunk, n)
-        over = -n % size
-        keys = F.normalize(q, dim=-1)
-        order, address = self._addresses(q, mask)
-        scale = d**-0.5 if self.scale is None else self.scale
-        outs, totals = [], []
-        for turn in range(self.rounds):
-            places = F.pad(order[:, :, turn], (0, over), value=-1).unflatten(2, (-1, size))  # b h chunks size
-            seen = torch.cat([F.pad(places, (0, 0, 1, 0), value=-1)[:, :, :-1], places], 3)  # and the chunk before
-            i, j = places.clamp(min=0)[..., :, None], seen.clamp(min=0)[..., None, :]
-            mine, theirs, values = (_taken(x, at) for x, at in ((q * scale, places), (keys, seen), (v, seen)))
-            scores = mine @ theirs.mT
-            visible = (seen >= 0)[..., None, :] & (places >= 0)[..., None]
-            met = torch.zeros_like(scores)
-            for other in range(self.rounds):
-                one = _taken(address[:, :, other, :, None], places)[..., 0][..., :, None]
-                two = _taken(address[:, :, other, :, None], seen)[..., 0][..., None, :]
-                met = met + _meet(one, two).to(scores.dtype)
-                if other == turn:
-                    visible = visible & _meet(one, two)
-            if mask.causal:
-                visible = visible & (j <= i)
-            if mask.window is not None:
-                visible = visible & ((i - j).abs() <= mask.window)
-            if mask.present is not None:
-                real = _taken(mask.present[:, None, :, None].expand(b, h, n, 1).float(), seen)[..., 0] > 0
-                visible = visible & real[..., None, :]
-            scores = torch.where(i == j, torch.full_like(scores, LAST), scores) - met.clamp(min=1).log()
-            scores = scores.masked_fill(~visible, -torch.inf)
-            total = _total(scores)
-            weights = weighed(scores)
-            back = _inverse(places, n)
-            outs.append(_taken((weights @ values).flatten(2, 3), back))
-            totals.append(_taken(total.flatten(2, 3), back))
-        share = weighed(torch.stack(totals, -1))
-        return (torch.stack(outs, -1) * share).sum(-1)
+        size = min(self.chunk, q.shape[-2])
+        order, rank, bucket = self._addresses(q, mask.present)
+        mine = _cut(_reordered(q[:, :, None], order), size)
+        theirs = _with_before(F.normalize(mine, dim=-1))
+        values = _with_before(_cut(_reordered(v[:, :, None], order), size))
+        with torch.no_grad():
+            bias = self._bias(order, rank, bucket, mask, size).to(q.dtype)
+        scale = q.shape[-1] ** -0.5 if self.scale is None else self.scale
+        scores = torch.baddbmm(*(x.flatten(0, 3) for x in (bias, mine, theirs.mT)), alpha=scale).view_as(bias)
+        weights = scores.softmax(-1)
+        # The log of the sum over a row, from its largest score and what that became: s - log softmax(s).
+        top = scores.argmax(-1, keepdim=True)
+        total = scores.gather(-1, top) - weights.gather(-1, top).log()
+        read, total = (_reordered(x.flatten(3, 4), rank) for x in (weights @ values, total))
+        z = (read * total.softmax(2)).sum(2)
+        return z if mask.present is None else z * mask.present[:, None, :, None].to(z.dtype)
+
+    def _bias(self, order: Tensor, rank: Tensor, bucket: Tensor, mask: Mask, size: int) -> Tensor:
+        """What is added to the scores of each chunk: minus infinity where two do not meet, minus the log of how often
+        they meet, and for a token's own score so much that it comes last; (b h r chunks size 2*size).
+        """
+        own = bucket.gather(3, order)
+        keys = own.masked_fill(own == GONE, -1)
+        seen = _cut(own, size, GONE)[..., None] == _with_before(_cut(keys, size, -1), -1)[..., None, :]
+        if mask.causal or mask.window is not None:
+            place = _cut(order.int(), size)
+            away = place[..., None] - _with_before(place)[..., None, :]
+            seen = seen & (away >= 0) if mask.causal else seen
+            seen = seen & (away.abs() <= mask.window) if mask.window is not None else seen
+        met = seen.to(torch.float32)
+        address = _address(rank, bucket, size)
+        for step in range(1, self.rounds):
+            there = _cut(address.roll(step, 2).gather(3, order), size)
+            met += _meet(there[..., None], _with_before(there)[..., None, :])
+        bias = met.log_().neg_().masked_fill_(~seen, -torch.inf)
+        bias.diagonal(size, -2, -1).fill_(LAST)
+        return bias
 
     def pattern(self, q: Tensor, k: Tensor, mask: Mask = NONE) -> Tensor:
         return self.rows(q, k, mask)
 
     def rows(self, q: Tensor, k: Tensor, mask: Mask, heads: Any = slice(None), rows: Any = slice(None)) -> Tensor:
         self._check(q, k, mask)
-        _, address = self._addresses(q, mask)
-        places, q, address = torch.arange(q.shape[2], device=q.device), q[:, heads], address[:, heads]
+        _, rank, bucket = self._addresses(q, mask.present)
+        address = _address(rank, bucket, min(self.chunk, q.shape[2]))[:, heads]
+        places, q = torch.arange(q.shape[2], device=q.device), q[:, heads]
         asked = places[rows]
         part = mask.at(len(places), q, heads=heads, rows=rows)
         met = torch.stack([_meet(one[:, :, asked, None], one[:, :, None]) for one in address.unbind(2)]).any(0)
@@ -124,26 +140,29 @@ class Hashing(Kernel):
             )
 
 
-def _total(scores: Tensor) -> Tensor:
-    """Log sum exp, and minus infinity where nothing is seen, with no gradient there."""
-    nothing = (scores == -torch.inf).all(-1, keepdim=True)
-    return scores.masked_fill(nothing, 0).logsumexp(-1, keepdim=True).masked_fill(nothing, -torch.inf)
+def _address(rank: Tensor, bucket: Tensor, size: int) -> Tensor:
+    """One number that says in which chunk of a round a token is, and of which bucket."""
+    return rank.div(size, rounding_mode="floor") * BASE + bucket
 
 
 def _meet(one: Tensor, other: Tensor) -> Tensor:
     """Whether a key's address is that of a query's bucket, in its chunk or in the one before."""
-    return (one == other) | (one - other == int(2e6))
+    away = one - other
+    return (away == 0) | (away == BASE)
 
 
-def _taken(x: Tensor, places: Tensor) -> Tensor:
-    """(b h n d), and places (b h ...) -> (b h ... d); where there is none (-1), the first."""
-    flat = places.clamp(min=0).flatten(2)[..., None].expand(-1, -1, -1, x.shape[-1])
-    return x.gather(2, flat).unflatten(2, places.shape[2:])
+def _reordered(x: Tensor, order: Tensor) -> Tensor:
+    """(b h 1|r m e), and places (b h r n) -> (b h r n e)."""
+    first = x.shape[3] * torch.arange(x.shape[:3].numel(), device=x.device).view(*x.shape[:3], 1)
+    return x.flatten(0, 3).index_select(0, (order + first).flatten()).unflatten(0, order.shape)
 
 
-def _inverse(places: Tensor, n: int) -> Tensor:
-    """Where each token is among sorted ones (b h chunks size), (b h n)."""
-    flat = places.flatten(2)
-    spots = torch.arange(flat.shape[2], device=flat.device).expand_as(flat)
-    room = torch.empty(*flat.shape[:2], n + 1, dtype=torch.long, device=flat.device)
-    return room.scatter_(2, torch.where(flat < 0, n, flat), spots)[..., :n]
+def _cut(x: Tensor, size: int, value: float = 0) -> Tensor:
+    """(b h r n ...) -> (b h r chunks size ...)."""
+    over = -x.shape[3] % size
+    return F.pad(x, (*(0, 0) * (x.ndim - 4), 0, over), value=value).unflatten(3, (-1, size))
+
+
+def _with_before(x: Tensor, value: float = 0) -> Tensor:
+    """Each chunk behind the one before it: (b h r chunks size ...) -> (b h r chunks 2*size ...)."""
+    return torch.cat([F.pad(x, (*(0, 0) * (x.ndim - 4), 1, 0), value=value)[:, :, :, :-1], x], 4)

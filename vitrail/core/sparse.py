@@ -252,7 +252,7 @@ class BigBird(Sparse):
         given = seen[None]
         if mask.present is not None:
             given = (seen & mask.present[:, every][:, :, None]).repeat_interleave(h, 0)
-        gathered = (x.flatten(0, 1)[:, every] for x in (k, v))
+        gathered = (x.flatten(0, 1).index_select(1, every.flatten()).unflatten(1, every.shape) for x in (k, v))
         blocked = F.pad(q, (0, 0, 0, over)).unflatten(2, (blocks, size)).flatten(0, 1)
         z = attend(blocked, *gathered, scale=self.scale, attn_mask=given).view(b, h, blocks * size, -1)[:, :, :n]
         if not first:
