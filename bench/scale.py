@@ -11,7 +11,6 @@ fitted over the lengths from 2,048 on; "pays" is the first length from which a k
 import argparse
 import json
 import multiprocessing
-import resource
 import statistics
 import time
 from collections.abc import Callable
@@ -22,10 +21,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vitrail.core import kernels
+from vitrail.core import Graph, kernels
 from vitrail.machine import keep_memory
 
 HEADS, WIDTH, WINDOW = 4, 32, 128
+
+
+@kernels.add("powers")
+class Powers(Graph):
+    """A rule of one's own: tokens a power of two away, and itself (LogSparse, Li et al. 2019)."""
+
+    def sees(self, i: Tensor, j: Tensor, places: Any) -> Tensor:  # noqa: ARG002
+        away = (i - j).abs()
+        return (away & (away - 1)) == 0
+
+
 KINDS: dict[str, Any] = {
     "full": "softmax",
     "local": {"name": "local", "window": WINDOW},
@@ -34,6 +44,7 @@ KINDS: dict[str, Any] = {
     "hashing": "hashing",
     "linear": "linear",
     "lowrank": {"name": "lowrank", "length": 65_536},
+    "graph": "powers",
     "strided": "strided",
     "fixed": "fixed",
     "axial": "axial",
@@ -46,7 +57,13 @@ def system(name: str) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
         from local_attention import LocalAttention
 
         peer = LocalAttention(
-            window_size=WINDOW, look_backward=1, look_forward=1, causal=False, autopad=True, dim=WIDTH
+            window_size=WINDOW,
+            look_backward=1,
+            look_forward=1,
+            causal=False,
+            autopad=True,
+            exact_windowsize=True,
+            use_rotary_pos_emb=False,
         )
         return lambda q, k, v: peer(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1)).view_as(v)
     if name == "reformer-pytorch":
@@ -72,9 +89,17 @@ def peak(name: str, length: int, training: bool, answer: Any) -> None:
     """In a process of its own: megabytes at the peak, beyond those before."""
     call = system(name)
     once(call, 256, training=training)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = highest(afresh=True)
     once(call, length, training=training)
-    answer.put((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+    answer.put(highest() - before)
+
+
+def highest(*, afresh: bool = False) -> float:
+    """Megabytes that this process had at its peak, so far or from now on (Linux)."""
+    if afresh:
+        Path("/proc/self/clear_refs").write_text("5")
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
 
 
 def memory(name: str, length: int, *, training: bool) -> float:

@@ -1,6 +1,7 @@
 """Attention along few of all pairs: near ones, global ones, drawn ones; time and memory grow with the tokens."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 from math import ceil
 from typing import Any, ClassVar
 
@@ -86,6 +87,13 @@ class Sparse(Kernel):
         return torch.cat([first, z], 2)
 
 
+def _between(x: Tensor, first: int, last: int) -> Tensor:
+    """(b h n d): those tokens from a place to another, zeros where there are none."""
+    n = x.shape[2]
+    inside = x[:, :, max(0, first) : min(n, last)]
+    return inside if first >= 0 and last <= n else F.pad(inside, (0, 0, max(0, -first), max(0, last - n)))
+
+
 def _seen_keys(present: Tensor | None) -> Tensor | None:
     return None if present is None else present[:, None, None]
 
@@ -126,26 +134,28 @@ class Local(Sparse):
         before, behind = reach, 0 if mask.causal else reach
         if reach >= n - 1:
             return attend(q, k, v, scale=self.scale, **Mask(causal=mask.causal, present=mask.present).fused(q, k))
-        size = max(16, min(256, reach))
-        blocks, wide = ceil(n / size), size + before + behind
-        over = blocks * size - n
-
-        def spread(x: Tensor) -> Tensor:  # b h n d -> b h blocks wide d
-            return F.pad(x, (0, 0, before, behind + over)).unfold(2, wide, size).mT
-
-        i, j = torch.arange(size, device=q.device)[:, None], torch.arange(wide, device=q.device) - before
+        size = max(16, min(128, reach // 2))  # measured at a window of 128: 64 is faster than 32, 128 and 256
+        i = torch.arange(size, device=q.device)[:, None]
+        j = torch.arange(-before, size + behind, device=q.device)
         near = ((i - j).abs() <= reach) & ((i >= j) if mask.causal else torch.ones_like(i >= j))
-        first = size * torch.arange(blocks, device=q.device)[:, None] + j
-        there = (first >= 0) & (first < n)
-        seen = near & there[:, None]  # blocks size wide
-        b, h = q.shape[:2]
-        given = seen[None]
-        if mask.present is not None:
-            real = F.pad(mask.present, (before, behind + over)).unfold(1, wide, size)  # b blocks wide
-            given = (seen & real[:, :, None]).repeat_interleave(h, 0)
-        blocked = F.pad(q, (0, 0, 0, over)).unflatten(2, (blocks, size))
-        z = attend(*(x.flatten(0, 1) for x in (blocked, spread(k), spread(v))), scale=self.scale, attn_mask=given)
-        return z.view(b, h, blocks * size, -1)[:, :, :n]
+        real = mask.present if mask.present is not None else q.new_ones(1, n, dtype=torch.bool)
+
+        def of(start: int, stop: int) -> Tensor:  # some blocks, of all keys that are near them
+            first, last = start * size - before, stop * size + behind
+            keys, values = (_between(x, first, last).unfold(2, len(j), size).mT for x in (k, v))  # b h blocks wide d
+            seen = near
+            if mask.present is not None or first < 0 or last > n:
+                there = _between(real[:, None, :, None], first, last)[:, 0, :, 0].unfold(1, len(j), size)[:, :, None]
+                seen = near & (there if len(there) == 1 else there.repeat_interleave(q.shape[1], 0))
+            queries = _between(q, start * size, stop * size).unflatten(2, (-1, size))
+            some = (x.flatten(0, 1) for x in (queries, keys, values))
+            return attend(*some, scale=self.scale, attn_mask=seen.expand(1, 1, -1, -1) if seen.ndim == 2 else seen)  # noqa: PLR2004
+
+        blocks = ceil(n / size)
+        edges = min(blocks, ceil(before / size)), max(0, (n - behind) // size)  # between them no key is missing
+        marks = [0, *(edges if edges[0] < edges[1] else ()), blocks]
+        z = torch.cat([of(*pair) for pair in pairwise(marks) if pair[0] < pair[1]], 1)
+        return z.view(*q.shape[:2], blocks * size, -1)[:, :, :n]
 
     def around(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, layout: TokenLayout) -> Tensor:
         """Of the patches of a picture, in tiles; each with the prefix tokens."""

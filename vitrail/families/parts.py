@@ -13,8 +13,12 @@ FREE = Cost(0, 0)
 
 
 def priced(c: "TransformerShape") -> bool:
-    """Whether its blocks have a formula here: whether no part is of another's making."""
-    return (c.kernel if isinstance(c.kernel, str) else c.kernel["name"]) in KERNELS and c.activation in TAKES
+    """Whether its blocks have a formula here: whether no part is of another's making, or a product."""
+    return (
+        not c.factors
+        and (c.kernel if isinstance(c.kernel, str) else c.kernel["name"]) in KERNELS
+        and c.activation in TAKES
+    )
 
 
 def linear_map(inputs: int, outputs: int, rows: int, *, bias: bool = True) -> Cost:

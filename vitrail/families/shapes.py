@@ -24,6 +24,8 @@ def _by_layer(value: Any, info: ValidationInfo) -> Any:
 
 ByLayer = Annotated[int | tuple[int, ...], BeforeValidator(_by_layer)]  # one for all layers, or one for each
 
+Rank = Annotated[int, Field(ge=1, le=1_000_000)]
+
 Depth = Annotated[int, Field(ge=1, le=10_000)]  # ten times the deepest Transformer that was ever trained
 
 
@@ -47,6 +49,7 @@ class TransformerShape(Shape):
     dropout: Rate = 0.0
     drop_path: Rate = 0.0  # of the last layer; from 0 at the first it rises linearly
     layer_drop: Rate = 0.0
+    factors: dict[str, Rank] = Field(default_factory=dict)  # linear maps of the blocks as products: path -> rank
 
     @model_validator(mode="before")
     @classmethod

@@ -69,7 +69,7 @@ class Seq2Seq(Model):
         self.source, self.target = (_embedding(config, tokens) for tokens in (config.source, config.target))
         if config.shared:
             self.target.table.weight = self.source.table.weight
-        self.encoder, self.decoder = stack(config), stack(config.decoding, cross=True)
+        self.encoder, self.decoder = stack(config), stack(config.decoding, "decoder", cross=True)
         self.encoder_norm, self.norm = (last_norm(config, there=config.norm_last) for _ in range(2))
         tied = self.target if config.tied else None
         self.logits = unembedding(config.width, config.target, tied, bias=config.output_bias)

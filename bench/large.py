@@ -1,0 +1,92 @@
+"""A picture of 1,024 pixels in patches of 16, 4,097 tokens: full attention and a neighbourhood, as a whole model.
+
+.venv/bin/python bench/large.py [--model vit-ti/16] [--window 7] [--rounds 5]
+
+Seconds of a prediction and of a training step of one picture, both models in turn, medians; and what a process of its
+own has in memory at its peak, beyond the model itself. Positions and lens are tried at that size too.
+"""
+
+import argparse
+import multiprocessing
+import statistics
+import time
+from typing import Any
+
+import torch
+from scale import highest
+
+import vitrail as vt
+from vitrail.machine import keep_memory
+
+IMAGE = 1024
+
+
+def made(name: str, kernel: Any) -> Any:
+    """A model for pictures of this size, with fresh weights."""
+    torch.manual_seed(0)
+    return vt.build(name, image=IMAGE, classes=10, kernel=kernel)
+
+
+def once(model: Any, *, training: bool) -> float:
+    """Seconds of one pass."""
+    image, label = torch.randn(1, 3, IMAGE, IMAGE), torch.tensor([3])
+    model.train(training)
+    began = time.perf_counter()
+    with torch.enable_grad() if training else torch.inference_mode():
+        answer = model(image, shortest=True)
+        if training:
+            torch.nn.functional.cross_entropy(answer, label).backward()
+            model.zero_grad()
+    return time.perf_counter() - began
+
+
+def peak(name: str, kernel: Any, training: bool, answer: Any) -> None:
+    """In a process of its own: megabytes at the peak, beyond those of the model."""
+    model = made(name, kernel)
+    before = highest(afresh=True)
+    once(model, training=training)
+    answer.put(highest() - before)
+
+
+def memory(name: str, kernel: Any, *, training: bool) -> float:
+    """The same, asked for."""
+    context = multiprocessing.get_context("spawn")
+    answer = context.Queue()
+    process = context.Process(target=peak, args=(name, kernel, training, answer))
+    process.start()
+    found = answer.get()
+    process.join()
+    return found
+
+
+def main() -> None:
+    """Measure, and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="vit-ti/16")
+    parser.add_argument("--window", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=5)
+    a = parser.parse_args()
+    keep_memory()
+    kinds: dict[str, Any] = {"full": "softmax", "local": {"name": "local", "window": a.window}}
+    models = {kind: made(a.model, kernel) for kind, kernel in kinds.items()}
+    print("| | full | local | ratio | full, MB | local, MB |\n| --- | ---: | ---: | ---: | ---: | ---: |")
+    for training in (False, True):
+        seen: dict[str, list[float]] = {kind: [] for kind in kinds}
+        for turn in range(a.rounds + 1):
+            for kind, model in models.items():
+                seconds = once(model, training=training)
+                seen[kind] += [seconds] if turn else []
+        full, local = (statistics.median(seen[kind]) for kind in kinds)
+        sizes = [memory(a.model, kernel, training=training) for kernel in kinds.values()]
+        what = "training step" if training else "prediction"
+        cells = f"{full:.3f} s | {local:.3f} s | {full / local:.2f} | {sizes[0]:,.0f} | {sizes[1]:,.0f}"
+        print(f"| {what} | {cells} |", flush=True)
+    image = torch.randn(1, 3, IMAGE, IMAGE)
+    began = time.perf_counter()
+    seen_through = vt.explain(models["local"].eval(), image, label=0, steps=0)
+    shapes = {name: tuple(values.shape) for name, values in seen_through.maps.items()}
+    print(f"explained in {time.perf_counter() - began:.0f} seconds: {shapes}")
+
+
+if __name__ == "__main__":
+    main()
