@@ -164,7 +164,7 @@ def fashion(data: Path | None) -> Task:
 
     parts = sources["fashion"](data, 0.2, 0)
     test = parts.test[torch.arange(0, len(parts.test), 5)]
-    both = ((part.images(), part.labels) for part in (parts.train, test))
+    both = ((part.images, part.labels) for part in (parts.train, test))
     return pictures(*both, 64, image=28, patch=2, width=96, depth=4, heads=4)
 
 

@@ -2,8 +2,8 @@
 
 .venv/bin/python bench/large.py [--model vit-ti/16] [--window 7] [--rounds 5]
 
-Seconds of a prediction and of a training step of one picture, both models in turn, medians; and what a process of its
-own has in memory at its peak, beyond the model itself. Positions and lens are tried at that size too.
+Seconds of a prediction and of a training step of one picture, both models in turn, medians; and what tensors take at
+their peak beyond the model itself, in brackets the whole process. Positions and lens are tried at that size too.
 """
 
 import argparse
@@ -14,9 +14,11 @@ from typing import Any
 
 import torch
 from scale import highest
+from torch.profiler import ProfilerActivity, profile
 
 import vitrail as vt
-from vitrail.machine import keep_memory
+from vitrail.lens import explain
+from vitrail.machine import keep_memory, return_memory
 
 IMAGE = 1024
 
@@ -41,14 +43,22 @@ def once(model: Any, *, training: bool) -> float:
 
 
 def peak(name: str, kernel: Any, training: bool, answer: Any) -> None:
-    """In a process of its own: megabytes at the peak, beyond those of the model."""
+    """In a process of its own: megabytes that tensors have at the peak, and the process, beyond those of the model."""
+    return_memory()
     model = made(name, kernel)
     before = highest(afresh=True)
     once(model, training=training)
-    answer.put(highest() - before)
+    process, held, most = highest() - before, 0, 0
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
+        once(model, training=training)
+    for event in seen.profiler.kineto_results.events():
+        if event.name() == "[memory]":
+            held += event.nbytes()
+            most = max(most, held)
+    answer.put((most / 2**20, process))
 
 
-def memory(name: str, kernel: Any, *, training: bool) -> float:
+def memory(name: str, kernel: Any, *, training: bool) -> tuple[float, float]:
     """The same, asked for."""
     context = multiprocessing.get_context("spawn")
     answer = context.Queue()
@@ -79,11 +89,12 @@ def main() -> None:
         full, local = (statistics.median(seen[kind]) for kind in kinds)
         sizes = [memory(a.model, kernel, training=training) for kernel in kinds.values()]
         what = "training step" if training else "prediction"
-        cells = f"{full:.3f} s | {local:.3f} s | {full / local:.2f} | {sizes[0]:,.0f} | {sizes[1]:,.0f}"
+        shown = " | ".join(f"{tensors:,.0f} ({process:,.0f})" for tensors, process in sizes)
+        cells = f"{full:.3f} s | {local:.3f} s | {full / local:.2f} | {shown}"
         print(f"| {what} | {cells} |", flush=True)
     image = torch.randn(1, 3, IMAGE, IMAGE)
     began = time.perf_counter()
-    seen_through = vt.explain(models["local"].eval(), image, label=0, steps=0)
+    seen_through = explain(models["local"].eval(), image, label=0, steps=0)
     shapes = {name: tuple(values.shape) for name, values in seen_through.maps.items()}
     print(f"explained in {time.perf_counter() - began:.0f} seconds: {shapes}")
 

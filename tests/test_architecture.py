@@ -37,6 +37,7 @@ CORE = [
     "norms",
     "kernels",
     "sparse",
+    "local",
     "star",
     "graphs",
     "hashing",

@@ -60,7 +60,7 @@ def test_some_rows_are_those_of_the_whole(cross):
     if cross:
         stack.append(Block(None, sublayer(FeedForward(W, 5)), None).double())
     torch.testing.assert_close(stack.rows(x, slice(2, 4)), stack(x)[:, 2:4])
-    assert not block(cross=True).rowwise
+    assert not block(cross=True).alone(slice(2, 4))
 
 
 @torch.no_grad()

@@ -60,7 +60,11 @@ def train(
     ] = None,
     teacher: Annotated[
         str | None,
-        typer.Option(help="A run whose translations are learned instead of the given ones.", metavar="RUN"),
+        typer.Option(
+            help="A run to learn from: its answers beside the labels of pictures; its translations instead of those "
+            "given.",
+            metavar="RUN",
+        ),
     ] = None,
     assignments: Annotated[
         list[str] | None,

@@ -9,12 +9,13 @@ from vitrail.core.hashing import Hashing
 from vitrail.core.heads import ClassMeanPool, ClassPool, DistilledHead, DistilledPool, Head, MeanPool
 from vitrail.core.kernels import Kernel, ReLU, Softmax, kernels
 from vitrail.core.linear_attention import Linear, LowRank
+from vitrail.core.local import Local
 from vitrail.core.masks import CAUSAL, NONE, Mask
 from vitrail.core.norms import BatchNorm, LayerNorm, norms
 from vitrail.core.positions import Position, positions
 from vitrail.core.resnet import ResNetStem
 from vitrail.core.span import MixedAttention, Span
-from vitrail.core.sparse import BigBird, Local, Sparse
+from vitrail.core.sparse import BigBird, Sparse
 from vitrail.core.star import Star
 from vitrail.core.tokens import TokenEmbedding, check_tokens, present, unembedding
 

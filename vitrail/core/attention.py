@@ -55,18 +55,23 @@ class Attention(nn.Module):
         mask: Mask = NONE,
         context: Tensor | None = None,
         cache: "Cache | None" = None,
+        *,
+        keys: list[Tensor] | None = None,
+        kernel: Kernel | None = None,
     ) -> Tensor:
-        """(b i w), and a context (b j w) to look at in its stead -> (b i w)."""
+        """(b i w), and a context (b j w) to look at in its stead -> (b i w); who asks is given the keys' mean."""
         if cache is None:
             k, v = self.keys_values(x if context is None else context)
         elif context is None:
             k, v = self._apart(cache.extend(self.key_value(x)))
         else:
             k, v = cache.keep(lambda: self.keys_values(context))
+        if keys is not None:
+            keys.append(k.mean(1))
         q = split_heads(self.query(x), self.heads)
         if self.turn is not None:
             q, k = self.turn(q, k)
-        return self.out(join_heads(self.kernel(q, k, v, mask)))
+        return self.out(join_heads((kernel or self.kernel)(q, k, v, mask)))
 
     def keys_values(self, y: Tensor) -> tuple[Tensor, Tensor]:
         """(b j w) -> k (b h j d), v (b h j r)."""

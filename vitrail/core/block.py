@@ -11,6 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from vitrail.core.attention import Attention, Cache
 from vitrail.core.dropout import Dropout
+from vitrail.core.kernels import Kernel, Softmax
 from vitrail.core.linear import linear
 from vitrail.core.masks import NONE, Mask
 from vitrail.registry import Registry
@@ -22,8 +23,12 @@ activations.add("gelu-tanh")(lambda: nn.GELU(approximate="tanh"))
 activations.add("relu")(nn.ReLU)
 activations.add("silu")(nn.SiLU)
 
+Between = Callable[[Tensor, Tensor], Tensor]  # the stream (b n w), and the mean over heads of its keys (b n d)
+
 # Whether all rows are computed also where only some are asked for: whoever changes what attention does sets it.
 every_row: ContextVar[bool] = ContextVar("every_row", default=False)
+# Whether someone looks on, to whom every token is to be shown: likewise.
+looked_at: ContextVar[bool] = ContextVar("looked_at", default=False)
 
 
 class Stack(nn.ModuleList):
@@ -54,7 +59,7 @@ class Stack(nn.ModuleList):
         for number, block in enumerate(self, 1):
             if not self._kept():
                 continue
-            if number == len(self) and block.rowwise:
+            if number == len(self) and block.alone(rows, mask):
                 return block.rows(x, rows, mask)
             x = self._through(block, x, mask)
         return x[:, rows]
@@ -101,33 +106,43 @@ class Block(nn.Module):
         context: Tensor | None = None,
         context_mask: Mask = NONE,
         cache: Cache | None = None,
+        between: Between | None = None,
     ) -> Tensor:
-        """(b n w) -> (b n w)."""
-        if self.attention is not None:
+        """(b n w) -> (b n w). Between attention and feed-forward something may be done to the stream, by the keys."""
+        if self.attention is not None and between is not None:
+            keys: list[Tensor] = []
+            x = self.attention(x, mask, keys=keys)
+            x = between(x, keys[0])
+        elif self.attention is not None:
             x = self.attention(x, mask, cache=None if cache is None else cache.at("attention"))
         if self.cross is not None:
             x = self.cross(x, context_mask, context=context, cache=None if cache is None else cache.at("cross"))
         return x if self.feed_forward is None else self.feed_forward(x)
 
     def rows(self, x: Tensor, rows: slice, mask: Mask = NONE) -> Tensor:
-        """forward(x, mask)[:, rows], without the other rows, of a block that is ``rowwise``."""
-        x = x[:, rows] if self.attention is None else self.attention(x, mask, rows=rows)
+        """forward(x, mask)[:, rows], without the other rows, where they can be had ``alone``."""
+        if self.attention is None:
+            x = x[:, rows]
+        else:
+            kernel: Kernel = self.attention.f.kernel  # type: ignore[assignment]
+            own = {} if kernel.rowwise else {"kernel": Softmax(kernel.scale)}  # for tokens that see all
+            x = self.attention(x, mask, rows=rows, **own)
         return x if self.feed_forward is None else self.feed_forward(x)
 
-    @property
-    def rowwise(self) -> bool:
-        """Whether a row of what it gives needs no other row: neither its kernel nor a norm looks at all of them."""
-        if not torch.compiler.is_compiling() and every_row.get():
+    def alone(self, rows: slice, mask: Mask = NONE) -> bool:
+        """Whether some rows of what it gives need no other row: neither its kernel nor a norm looks at all of them."""
+        compiling = torch.compiler.is_compiling()
+        if (not compiling and every_row.get()) or self.cross is not None:
             return False
         attention = None if self.attention is None else self.attention.f
-        alone = attention is None or (
-            isinstance(attention, Attention) and attention.kernel.rowwise and attention.turn is None
-        )
-        return (
-            alone
-            and self.cross is None
-            and not any(getattr(module, "across_tokens", False) for module in self.modules())
-        )
+        if attention is not None:
+            if not isinstance(attention, Attention) or attention.turn is not None:
+                return False
+            prefix = 0 if mask.layout is None else mask.layout.prefix
+            first = attention.kernel.open_prefix and rows.stop is not None and rows.stop <= prefix
+            if not attention.kernel.rowwise and (not first or (not compiling and looked_at.get())):
+                return False
+        return not any(getattr(module, "across_tokens", False) for module in self.modules())
 
     def sublayers(self) -> "Iterator[Sublayer]":
         """Those that there are, in order."""

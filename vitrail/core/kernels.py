@@ -28,6 +28,7 @@ class Kernel(nn.Module):
 
     bare: ClassVar[bool] = True  # whether weights of another kernel are weights for it: it has no numbers of its own
     rowwise: ClassVar[bool] = True
+    open_prefix: ClassVar[bool] = False  # whether tokens before the others see all, as softmax does, if others do not
     crosses: ClassVar[bool] = True
     causal: ClassVar[bool] = True
 

@@ -60,7 +60,7 @@ class MixedAttention(Attention):
         nn.init.normal_(self.depthwise.weight, std=kernel.size**-0.5)
 
     def forward(
-        self, x: Tensor, mask: Mask = NONE, context: Tensor | None = None, cache: Cache | None = None
+        self, x: Tensor, mask: Mask = NONE, context: Tensor | None = None, cache: Cache | None = None, **_: Any
     ) -> Tensor:
         """(b n w) -> (b n w)."""
         if context is not None or cache is not None or mask.causal:

@@ -1,7 +1,6 @@
 """Attention along few of all pairs: near ones, global ones, drawn ones; time and memory grow with the tokens."""
 
 from dataclasses import dataclass
-from itertools import pairwise
 from math import ceil
 from typing import Any, ClassVar
 
@@ -42,6 +41,7 @@ class Sparse(Kernel):
     """
 
     rowwise: ClassVar[bool] = False
+    open_prefix: ClassVar[bool] = True
     crosses: ClassVar[bool] = False
 
     def sees(self, i: Tensor, j: Tensor, places: Places) -> Tensor:
@@ -87,118 +87,8 @@ class Sparse(Kernel):
         return torch.cat([first, z], 2)
 
 
-def _between(x: Tensor, first: int, last: int) -> Tensor:
-    """(b h n d): those tokens from a place to another, zeros where there are none."""
-    n = x.shape[2]
-    inside = x[:, :, max(0, first) : min(n, last)]
-    return inside if first >= 0 and last <= n else F.pad(inside, (0, 0, max(0, -first), max(0, last - n)))
-
-
 def _seen_keys(present: Tensor | None) -> Tensor | None:
     return None if present is None else present[:, None, None]
-
-
-@kernels.add("local")
-class Local(Sparse):
-    """Each token sees those at most ``window`` away: in a sequence before and behind it, in a picture around it, in a
-    square; prefix tokens see all and are seen by all (Beltagy et al. 2020; Parmar et al. 2018).
-
-    Tokens are taken in blocks, or tiles, which with what is around them are handed to fused attention. Where nothing is
-    said a window is 128 tokens of a sequence, 3 patches of a picture.
-    """
-
-    def __init__(self, window: PositiveInt | None = None, scale: PositiveFloat | None = None) -> None:
-        super().__init__(scale)
-        self.window = window
-
-    def reach(self, layout: TokenLayout | None) -> int:
-        """How far is near."""
-        return self.window or (128 if layout is None else 3)
-
-    def sees(self, i: Tensor, j: Tensor, places: Places) -> Tensor:
-        reach = self.reach(places.layout)
-        if places.layout is None:
-            return (i - j).abs() <= reach
-        (down, across), (y, x) = places.on_grid(i), places.on_grid(j)
-        return ((down - y).abs() <= reach) & ((across - x).abs() <= reach)
-
-    def fast(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
-        if mask.layout is None:
-            return self.along(q, k, v, mask, self.reach(None))
-        return self.with_prefix(self.around(q, k, v, mask, mask.layout), q, k, v, mask)
-
-    def along(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, reach: int) -> Tensor:
-        """Of a sequence, in blocks."""
-        n = k.shape[-2]
-        reach = min(n, reach if mask.window is None else min(reach, mask.window))
-        before, behind = reach, 0 if mask.causal else reach
-        if reach >= n - 1:
-            return attend(q, k, v, scale=self.scale, **Mask(causal=mask.causal, present=mask.present).fused(q, k))
-        size = max(16, min(128, reach // 2))  # measured at a window of 128: 64 is faster than 32, 128 and 256
-        i = torch.arange(size, device=q.device)[:, None]
-        j = torch.arange(-before, size + behind, device=q.device)
-        near = ((i - j).abs() <= reach) & ((i >= j) if mask.causal else torch.ones_like(i >= j))
-        real = mask.present if mask.present is not None else q.new_ones(1, n, dtype=torch.bool)
-
-        def of(start: int, stop: int) -> Tensor:  # some blocks, of all keys that are near them
-            first, last = start * size - before, stop * size + behind
-            keys, values = (_between(x, first, last).unfold(2, len(j), size).mT for x in (k, v))  # b h blocks wide d
-            seen = near
-            if mask.present is not None or first < 0 or last > n:
-                there = _between(real[:, None, :, None], first, last)[:, 0, :, 0].unfold(1, len(j), size)[:, :, None]
-                seen = near & (there if len(there) == 1 else there.repeat_interleave(q.shape[1], 0))
-            queries = _between(q, start * size, stop * size).unflatten(2, (-1, size))
-            some = (x.flatten(0, 1) for x in (queries, keys, values))
-            return attend(*some, scale=self.scale, attn_mask=seen.expand(1, 1, -1, -1) if seen.ndim == 2 else seen)  # noqa: PLR2004
-
-        blocks = ceil(n / size)
-        edges = min(blocks, ceil(before / size)), max(0, (n - behind) // size)  # between them no key is missing
-        marks = [0, *(edges if edges[0] < edges[1] else ()), blocks]
-        z = torch.cat([of(*pair) for pair in pairwise(marks) if pair[0] < pair[1]], 1)
-        return z.view(*q.shape[:2], blocks * size, -1)[:, :, :n]
-
-    def around(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, layout: TokenLayout) -> Tensor:
-        """Of the patches of a picture, in tiles; each with the prefix tokens."""
-        (rows, columns), prefix, reach = layout.grid, layout.prefix, self.reach(layout)
-        tile = [min(side, max(4, 2 * reach)) for side in layout.grid]
-        tiles = [ceil(side / each) for side, each in zip(layout.grid, tile, strict=True)]
-        over = [count * each - side for count, each, side in zip(tiles, tile, layout.grid, strict=True)]
-        b, h = q.shape[:2]
-
-        def on_grid(x: Tensor) -> Tensor:
-            return x[:, :, prefix:].unflatten(2, (rows, columns))
-
-        def spread(x: Tensor) -> Tensor:  # b h n d -> b h tiles (prefix and square) d
-            square = F.pad(on_grid(x), (0, 0, reach, reach + over[1], reach, reach + over[0]))
-            square = square.unfold(2, tile[0] + 2 * reach, tile[0]).unfold(3, tile[1] + 2 * reach, tile[1])
-            square = square.permute(0, 1, 2, 3, 5, 6, 4).flatten(4, 5).flatten(2, 3)
-            shared = x[:, :, None, :prefix].expand(-1, -1, square.shape[2], -1, -1)
-            return torch.cat([shared, square], 3) if prefix else square
-
-        seen = self._tiles(tile, tiles, layout, q.device)
-        given = seen[None]
-        if mask.present is not None:
-            real = spread(mask.present[:, None, :, None].float())[:, 0, :, :, 0] > 0  # b tiles keys
-            given = (seen & real[:, :, None]).repeat_interleave(h, 0)
-        tiled = F.pad(on_grid(q), (0, 0, 0, over[1], 0, over[0]))
-        tiled = tiled.unflatten(3, (tiles[1], tile[1])).unflatten(2, (tiles[0], tile[0]))  # b h ty y tx x d
-        tiled = tiled.transpose(3, 4).flatten(4, 5).flatten(2, 3)
-        z = attend(*(x.flatten(0, 1) for x in (tiled, spread(k), spread(v))), scale=self.scale, attn_mask=given)
-        z = z.view(b, h, *tiles, *tile, -1).transpose(3, 4).flatten(4, 5).flatten(2, 3)
-        return z[:, :, :rows, :columns].flatten(2, 3)
-
-    def _tiles(self, tile: list[int], tiles: list[int], layout: TokenLayout, device: torch.device) -> Tensor:
-        """What each query of each tile sees of what is around it, (tiles queries keys)."""
-        reach, near, there = self.reach(layout), list[Tensor](), list[Tensor]()
-        for side, count, each in zip(layout.grid, tiles, tile, strict=True):
-            i, j = torch.arange(each, device=device)[:, None], torch.arange(each + 2 * reach, device=device) - reach
-            place = each * torch.arange(count, device=device)[:, None] + j
-            near.append((i - j).abs() <= reach)
-            there.append((place >= 0) & (place < side))
-        pairs = (near[0][:, None, :, None] & near[1][None, :, None]).flatten(2, 3).flatten(0, 1)
-        inside = (there[0][:, None, :, None] & there[1][None, :, None]).flatten(2, 3).flatten(0, 1)
-        seen = pairs & inside[:, None]
-        return F.pad(seen, (layout.prefix, 0), value=True) if layout.prefix else seen
 
 
 @kernels.add("bigbird")

@@ -6,22 +6,32 @@ from vitrail.config import Component
 from vitrail.core import Attention, Block, FeedForward, Stack, Sublayer, kernels, norms
 from vitrail.core.kernels import Softmax
 from vitrail.core.linear import factor
+from vitrail.core.merge import MergingStack
 from vitrail.core.positions import Turn
 from vitrail.core.span import MixedAttention, Span
 from vitrail.families.shapes import TransformerShape
 
 
-def stack(config: TransformerShape, name: str = "encoder", *, cross: bool = False) -> Stack:
+def stack(
+    config: TransformerShape,
+    name: str = "encoder",
+    *,
+    cross: bool = False,
+    merge: tuple[int, ...] = (),
+    prefix: int = 0,
+) -> Stack:
     """All blocks, each with attention to a context where that is asked for; drop path rises from 0 to its value.
 
-    The name is the one that the model has for them, by which ``factors`` are said.
+    The name is the one that the model has for them, by which ``factors`` are said. In each block so many tokens may be
+    merged, but for a prefix.
     """
     last = config.depth - 1
     rates = [config.drop_path * (layer == last or layer / last) for layer in range(config.depth)]
     blocks = [
         _block(config, *layer, drop_path=rate, cross=cross) for layer, rate in zip(config.layers, rates, strict=True)
     ]
-    made = Stack(blocks, drop=config.layer_drop)
+    drop = config.layer_drop
+    made = MergingStack(blocks, drop, counts=merge, prefix=prefix) if any(merge) else Stack(blocks, drop)
     factor(made, config.factors, f"{name}.")
     return made
 

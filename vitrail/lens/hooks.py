@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from vitrail.core.attention import Attention
-from vitrail.core.block import Sublayer, every_row
+from vitrail.core.block import Sublayer, every_row, looked_at
 from vitrail.core.kernels import Kernel
 from vitrail.core.masks import NONE, Mask
 
@@ -96,6 +96,7 @@ def opened(lens: Lens) -> Iterator[None]:
 def _set(lenses: tuple[Lens, ...]) -> None:
     _opened.set(lenses)
     every_row.set(any(lens.changes_rows for lens in lenses))
+    looked_at.set(bool(lenses))
 
 
 class _Hooks:

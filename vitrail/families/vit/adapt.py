@@ -15,8 +15,8 @@ from vitrail.families.model import Adapted, State
 from vitrail.families.vit.config import ViTConfig
 
 STEM = "embed.stem."
-FREE = ("image", "patch", "channels", "classes", "prelogits", "pool", "last", "dropout", "drop_path", "layer_drop")
 HEAD = ("classes", "prelogits", "pool", "last")  # with another of these the head is another
+FREE = (*HEAD, "image", "patch", "channels", "merge", "dropout", "drop_path", "layer_drop")
 
 
 def adapt(

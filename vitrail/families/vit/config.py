@@ -23,6 +23,15 @@ def _size(value: Any) -> Any:
 Size = Annotated[int | tuple[int, int], BeforeValidator(_size)]
 
 
+def _merge(value: Any) -> Any:
+    each = tuple(value) if isinstance(value, list | tuple) else (value,)
+    if not each or any(type(number) is not int or number < 0 for number in each):
+        raise InputError(f"merge={value!r} does not fit; it should be a number of tokens, or one for each layer.")
+    return each if isinstance(value, list | tuple) and len(set(each)) > 1 else each[0]
+
+
+Merge = Annotated[int | tuple[int, ...], BeforeValidator(_merge)]
+
 # Tokens with a position before the patches, of each pooling.
 PREFIX = {"class": 1, "mean": 0, "both": 1, "distilled": 2}
 
@@ -41,6 +50,7 @@ class ViTConfig(TransformerShape):
     stem: str = "patch"
     tokens: NonNegativeInt = 0  # visual tokens that the patches are grouped into; 0: the patches are the tokens
     registers: NonNegativeInt = 0
+    merge: Merge = 0  # tokens that are merged with others in each layer (ToMe); or the number for each layer
     prelogits: NonNegativeInt = 0  # width of the tanh layer before the logits; 0: none
 
     @model_validator(mode="before")
@@ -68,13 +78,22 @@ class ViTConfig(TransformerShape):
                 f"last={self.last} is of class tokens, normalised before they are pooled, of at most "
                 f"depth={self.depth} layers; choose pool='class' or 'both', or leave it out."
             )
+        if isinstance(self.merge, tuple) and len(self.merge) != self.depth:
+            raise InputError(
+                f"merge={list(self.merge)} has {len(self.merge)} numbers for depth={self.depth} layers; give one each."
+            )
+        if self.merge and (self.kernel != "softmax" or self.position == "relative" or self.tokens):
+            raise InputError(
+                "merge is of patches in softmax attention, with positions of their own; leave it out, or choose "
+                "kernel='softmax', another position, and no tokens."
+            )
         check_size("image", self.size, self.patch)
         for registry in (positions, stems):
             registry[getattr(self, registry.noun)]  # a name it does not know is an error
         return self
 
     def cost(self) -> Cost | None:
-        return vit_cost(self)
+        return None if self.merge else vit_cost(self)
 
     def answering(self) -> int:
         tokens = self.prefix + self.registers + (self.tokens or self.patches)
@@ -82,7 +101,7 @@ class ViTConfig(TransformerShape):
         return 8 * tokens * (2 * widest + 4 * self.width)  # twice what a block has, as was seen (bench/README.md)
 
     def parameters(self) -> int:
-        cost = self.cost() or self.model_copy(update={"stem": "patch"}).cost()
+        cost = self.cost() or self.model_copy(update={"stem": "patch", "merge": 0, "factors": {}}).cost()
         return 0 if cost is None else cost.parameters
 
     @property
@@ -94,6 +113,11 @@ class ViTConfig(TransformerShape):
     def prefix(self) -> int:
         """Tokens before the patches that have a position: class and distillation token."""
         return PREFIX[self.pool]
+
+    @property
+    def merges(self) -> tuple[int, ...]:
+        """Tokens that are merged in each layer."""
+        return self.merge if isinstance(self.merge, tuple) else (self.merge,) * self.depth
 
     @property
     def normed(self) -> bool:

@@ -45,7 +45,7 @@ class ViT(Model):
             tokens=config.tokens,
             dropout=config.dropout,
         )
-        self.encoder = stack(config)
+        self.encoder = stack(config, merge=config.merges, prefix=config.prefix + config.registers)
         self.norm = last_norm(config, there=config.normed)
         self.pool, self.head = _answer(config)
 

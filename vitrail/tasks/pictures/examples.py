@@ -71,11 +71,15 @@ def answers(model: Model, pictures: Pictures, normalise: Normalise, world: World
 
 def classify(model: nn.Module, batch: Batch, smoothing: float = 0.0, weight: Tensor | None = None) -> Tensor:
     """-sum_c w_c t_c log softmax(model(x))_c, t = 1 - s at the class plus s / C everywhere (Szegedy et al. 2016)."""
-    logits = model(batch.inputs, shortest=True)
+    return label_loss(model(batch.inputs, shortest=True), batch.targets, smoothing, weight)
+
+
+def label_loss(logits: Tensor, targets: Tensor, smoothing: float = 0.0, weight: Tensor | None = None) -> Tensor:
+    """The same of logits (b classes)."""
     if weight is None:
-        return F.cross_entropy(logits, batch.targets, label_smoothing=smoothing)
+        return F.cross_entropy(logits, targets, label_smoothing=smoothing)
     weight = F.pad(weight, (0, logits.shape[1] - len(weight))).to(logits)  # a model may have room for more classes
-    total = F.cross_entropy(logits, batch.targets, weight=weight, label_smoothing=smoothing, reduction="sum")
+    total = F.cross_entropy(logits, targets, weight=weight, label_smoothing=smoothing, reduction="sum")
     return total / len(logits)  # and not by the weights of this batch, which differ from batch to batch
 
 

@@ -51,6 +51,18 @@ def read_weights(recipe: PictureRecipe) -> Weights | None:
     return read(start.path, image=image, channels=channels, **how, **stated)
 
 
+def read_teacher(path: str, names: tuple[str, ...], channels: int) -> Weights:
+    """The weights of a run to learn from, which answers with the same classes."""
+    weights = read(path)
+    if weights.family != "vit" or weights.labels != names:
+        said = ", ".join(weights.labels[:5]) if weights.labels else "none"
+        raise InputError(
+            f"the teacher {path!r} answers with other classes ({said}) than the pictures have "
+            f"({', '.join(names[:5])}); train it on them first."
+        )
+    return weights.adapted(channels=channels)
+
+
 def keeps_head(recipe: PictureRecipe, weights: Weights, names: tuple[str, ...]) -> bool:
     """Whether weights answer with the classes of the pictures already, and go on from there."""
     start = recipe.weights

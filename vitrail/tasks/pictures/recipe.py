@@ -41,15 +41,27 @@ class Augment(Config):
     cutmix: Probability = 0.0  # that they get a box of another picture (Yun et al. 2019); of both, one is drawn
 
 
+class Teacher(Config):
+    """A run that a student learns from, beside the labels."""
+
+    path: str | None = None
+    weight: Probability = 0.5  # of the teacher's answers; 1: the labels count for nothing
+    temperature: PositiveFloat = 1.0  # that makes answers softer
+    hard: bool = False  # what the teacher decides, for the distillation token of model.pool=distilled (DeiT)
+    hidden: NonNegativeFloat = 0.0  # weight of hidden states, through a linear map
+    relations: NonNegativeFloat = 0.0  # weight of what tokens are to each other in the last layer (MiniLM)
+
+
 @recipes.add("pictures")
 class PictureRecipe(Recipe):
     """Which pictures, how they are changed, and the model that learns to label them."""
 
-    sections: ClassVar[tuple[str, ...]] = ("data", "weights", "model", "augment", "optim", "train")
+    sections: ClassVar[tuple[str, ...]] = ("data", "teacher", "weights", "model", "augment", "optim", "train")
     of_updates: ClassVar[tuple[str, ...]] = ("augment", "optim", "train")
 
     data: Data = Data()
     augment: Augment = Augment()
+    teacher: Teacher = Teacher()
 
     @classmethod
     def from_paths(cls, paths: Sequence[str]) -> dict[str, Any] | None:
@@ -60,10 +72,12 @@ class PictureRecipe(Recipe):
 
     def absolute(self) -> Self:
         recipe = super().absolute()
-        if recipe.data.path is None:
-            return recipe
-        path = str(Path(recipe.data.path).resolve())
-        return recipe.model_copy(update={"data": recipe.data.model_copy(update={"path": path})})
+        found = {
+            name: section.model_copy(update={"path": str(Path(section.path).resolve())})
+            for name, section in (("data", recipe.data), ("teacher", recipe.teacher))
+            if section.path is not None and not section.path.startswith("hf:")
+        }
+        return recipe.model_copy(update=found)
 
 
 def _names_pictures(table: Path) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import blake2b
 from pathlib import Path
 from time import perf_counter
@@ -31,13 +31,22 @@ from vitrail.recipe import Start
 from vitrail.tasks.pictures import measured, shown
 from vitrail.tasks.pictures.augment import augmenter
 from vitrail.tasks.pictures.choices import CHEAP, Facts, choose, sides_for
-from vitrail.tasks.pictures.examples import TestPictures, TrainingPictures, class_weights, classify
+from vitrail.tasks.pictures.examples import TestPictures, TrainingPictures, class_weights, classify, label_loss
 from vitrail.tasks.pictures.head import Fitted, Reading, features, fit_head, headed, readings, widest
-from vitrail.tasks.pictures.model import adapted, checked_recipe, config_of, keeps_head, pace_of, read_weights
+from vitrail.tasks.pictures.model import (
+    adapted,
+    checked_recipe,
+    config_of,
+    keeps_head,
+    pace_of,
+    read_teacher,
+    read_weights,
+)
 from vitrail.tasks.pictures.predictor import Answer, Predictor, inputs_of, normalisation
 from vitrail.tasks.pictures.recipe import PictureRecipe
 from vitrail.tasks.sections import Card, Section, Table
 from vitrail.tasks.task import Choice, Measurement, Metric, Task, Trained, tasks
+from vitrail.training.teaching import Lessons
 
 if TYPE_CHECKING:
     from vitrail.families import ViT
@@ -172,7 +181,8 @@ class PictureTask(Task):
     @cached_property
     def normalise(self) -> Normalise:
         """As the weights want it, or by the training pictures' own mean and std."""
-        stated = None if self.weights is None else self.weights.normalise
+        given = self.weights or self.taught_by  # a teacher is given what its student is
+        stated = None if given is None else given.normalise
         return stated or self.parts.train.statistics()
 
     @cached_property
@@ -187,7 +197,30 @@ class PictureTask(Task):
         return TestPictures(self.parts.test, self.normalise, self.parts.aside, self.parts.held)
 
     def objective(self, model: nn.Module, batch: Batch) -> Tensor:
-        return classify(model, batch, self.recipe.train.smoothing, self.class_weights)
+        smoothing, lessons = self.recipe.train.smoothing, self.lessons
+        if lessons is None:
+            return classify(model, batch, smoothing, self.class_weights)
+        own = partial(label_loss, targets=batch.targets, smoothing=smoothing, weight=self.class_weights)
+        return lessons.loss(getattr(model, "module", model), batch.inputs, own, forward=model)
+
+    @cached_property
+    def lessons(self) -> Lessons | None:
+        """What a teacher teaches, if there is one."""
+        teacher, weights = self.recipe.teacher, self.taught_by
+        if weights is None:
+            return None
+        if teacher.hard and self.config.pool != "distilled":
+            raise InputError(
+                "teacher.hard is for a distillation token; add --set model.pool=distilled, or leave it out."
+            )
+        how = teacher.model_dump(exclude={"path"})
+        return Lessons(weights.adapted(image=self.config.size).model().float(), **how)
+
+    @cached_property
+    def taught_by(self) -> "Weights | None":
+        """The teacher's weights, which say the same classes."""
+        path = self.recipe.teacher.path
+        return None if path is None else read_teacher(path, self.names, self.config.channels)
 
     @cached_property
     def class_weights(self) -> Tensor | None:

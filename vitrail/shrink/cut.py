@@ -1,0 +1,136 @@
+"""Heads, neurons and whole layers cut out: the tensors themselves get smaller, and the configuration says so."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vitrail.core import activations
+from vitrail.errors import InputError
+from vitrail.families.shapes import TransformerShape
+from vitrail.weights import Weights
+
+STACK = "encoder"  # the blocks of a model that has one stack of them
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What stays of each layer: the numbers of its heads and of its neurons; None: all of them."""
+
+    heads: Sequence[Sequence[int]] | None = None
+    neurons: Sequence[Sequence[int]] | None = None
+
+
+def cut(weights: Weights, kept: Kept) -> Weights:
+    """Weights with some heads and neurons alone, each of which reads and writes as before."""
+    config = checked(weights)
+    state, heads, hidden = dict(weights.state), list[int](), list[int]()
+    for layer, (count, neurons) in enumerate(config.layers):
+        block = f"{STACK}.{layer}."
+        stay = _some("heads", layer, None if kept.heads is None else kept.heads[layer], count)
+        if len(stay) < count:
+            _cut_heads(state, f"{block}attention.f.", config, count, stay)
+        alive = _some("neurons", layer, None if kept.neurons is None else kept.neurons[layer], neurons)
+        if len(alive) < neurons:
+            _cut_neurons(state, f"{block}feed_forward.f.", config, neurons, alive)
+        heads.append(len(stay))
+        hidden.append(len(alive))
+    head = config.head or config.width // config.most_heads
+    fields = {**config.model_dump(), "heads": heads, "hidden": hidden, "head": head}
+    if heads == [config.heads] * config.depth:
+        fields |= {"head": config.head}
+    return replace(weights, config=type(config)(**fields), state=state)
+
+
+def without_layers(weights: Weights, gone: Sequence[int]) -> Weights:
+    """Weights without some layers; those that stay come one after another, as they were."""
+    config = checked(weights)
+    stay = [layer for layer in range(config.depth) if layer not in set(gone)]
+    if not stay:
+        raise InputError(f"all {config.depth} layers cannot be left out; keep one.")
+    places = {f"{STACK}.{old}": f"{STACK}.{new}" for new, old in enumerate(stay)}
+    state = {
+        renamed: tensor for name, tensor in weights.state.items() if (renamed := _renamed(name, places)) is not None
+    }
+    fields: dict[str, Any] = {**config.model_dump(), "depth": len(stay)}
+    for name in ("heads", "hidden", "merge"):
+        if isinstance(fields.get(name), tuple | list):
+            fields[name] = [fields[name][layer] for layer in stay]
+    factors = {_renamed(name, places): rank for name, rank in config.factors.items()}
+    fields["factors"] = {name: rank for name, rank in factors.items() if name is not None}
+    if fields.get("last", 0) > len(stay):
+        raise InputError(f"the head reads {fields['last']} layers, and {len(stay)} would be left; keep more.")
+    if len({heads for heads, _ in config.layers}) > 1 and config.head is None:
+        fields["head"] = config.width // config.most_heads
+    return replace(weights, config=type(config)(**fields), state=state)
+
+
+def checked(weights: Weights) -> TransformerShape:
+    """The configuration of weights that can be cut, by layer."""
+    config = weights.config
+    if not isinstance(config, TransformerShape) or not any(name.startswith(f"{STACK}.0.") for name in weights.state):
+        raise InputError(f"{weights.path!r} is a {weights.family}, which has no blocks with heads to cut.")
+    if weights.family == "seq2seq":
+        raise InputError(f"{weights.path!r} translates: its layers are cut by distil, into fewer of them.")
+    if config.position == "relative":
+        raise InputError(f"{weights.path!r} has position='relative', a bias for each head of all layers: none is cut.")
+    name = config.kernel if isinstance(config.kernel, str) else config.kernel["name"]
+    if name in ("span", "lowrank"):
+        raise InputError(f"{weights.path!r} has kernel={name!r}, with weights of its own for each head: none is cut.")
+    return config
+
+
+def _cut_heads(state: dict[str, Tensor], path: str, config: Any, count: int, stay: Sequence[int]) -> None:
+    head = config.head or config.width // config.most_heads
+    rank = config.rank or head
+    keys, values = _spread(stay, head), _spread(stay, rank)
+    _rows(state, f"{path}query", keys)
+    _rows(state, f"{path}key_value", torch.cat([keys, count * head + values]))
+    _columns(state, f"{path}out", values)
+
+
+def _cut_neurons(state: dict[str, Tensor], path: str, config: Any, count: int, stay: Sequence[int]) -> None:
+    takes = getattr(activations[config.activation](), "takes", 1)
+    rows = torch.tensor(stay)
+    _rows(state, f"{path}inner", torch.cat([part * count + rows for part in range(takes)]))
+    _columns(state, f"{path}out", rows)
+
+
+def _rows(state: dict[str, Tensor], path: str, rows: Tensor) -> None:
+    """Some outputs of a map, which may be a product."""
+    first = path if f"{path}.weight" in state else f"{path}.up"
+    for name in (f"{first}.weight", f"{first}.bias"):
+        if name in state:
+            state[name] = state[name][rows].clone()
+
+
+def _columns(state: dict[str, Tensor], path: str, columns: Tensor) -> None:
+    """Some inputs of a map, likewise."""
+    name = f"{path}.weight" if f"{path}.weight" in state else f"{path}.down.weight"
+    state[name] = state[name][:, columns].clone()
+
+
+def _spread(heads: Sequence[int], wide: int) -> Tensor:
+    """The rows of some heads."""
+    return (torch.tensor(heads)[:, None] * wide + torch.arange(wide)).flatten()
+
+
+def _some(what: str, layer: int, given: Sequence[int] | None, count: int) -> list[int]:
+    """What stays of a layer, in order; something of what there was."""
+    if given is None or not count:
+        return list(range(count))
+    stay = sorted(set(given))
+    if not stay or stay[0] < 0 or stay[-1] >= count:
+        raise InputError(f"{what}={list(given)} of layer {layer} does not fit; it has {count}, one of which stays.")
+    return stay
+
+
+def _renamed(name: str, places: dict[str, str]) -> str | None:
+    """A name with its layer's new number; None of a layer that is gone."""
+    stem, layer, *rest = name.split(".")
+    if stem != STACK or not layer.isdigit():
+        return name
+    place = places.get(f"{stem}.{layer}")
+    return None if place is None else ".".join([place, *rest])

@@ -1,0 +1,142 @@
+"""Weights as products of two, by the singular values of what really comes through them."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vitrail.data import Batch
+from vitrail.errors import InputError
+from vitrail.families import Model
+from vitrail.weights import Weights
+
+SHRINK = 1e-4  # of the mean variance, added to every variance of the inputs, so that all directions count for something
+
+
+def maps(model: Model) -> dict[str, nn.Linear]:
+    """The linear maps of the blocks that are whole, by their paths."""
+    blocks = {id(block) for block in model.blocks}
+    return {
+        f"{path}.{name}": one
+        for path, block in model.named_modules()
+        if id(block) in blocks
+        for name, one in block.named_modules()
+        if isinstance(one, nn.Linear) and not name.endswith((".down", ".up"))
+    }
+
+
+@torch.no_grad()
+def inputs(model: Model, call: Callable[[Model, Batch], Any], batches: Iterable[Batch]) -> dict[str, Tensor]:
+    """E[x x^T] of what comes into each linear map, (i i)."""
+    model.eval()
+    with _gathered(maps(model)) as seen:
+        for batch in batches:
+            call(model, batch)
+    return {path: total / count for path, (total, count) in seen.items()}
+
+
+def product(weight: Tensor, rank: int, inputs: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """W (o i) as U (o r) and D (r i): of all products of this rank the one whose outputs are nearest on average.
+
+    With C = S S^T the inputs' second moment, that is the SVD of W S cut off, times S^-1 (as in data-aware low-rank
+    compression, Chen et al. 2021); with none, the SVD of W itself (Eckart and Young 1936).
+    """
+    w = weight.double()
+    if inputs is None:
+        u, s, v = torch.linalg.svd(w, full_matrices=False)
+        return (u[:, :rank] * s[:rank]).to(weight), v[:rank].to(weight)
+    c = inputs.double()
+    c = c + SHRINK * c.diagonal().mean().clamp(min=1e-12) * torch.eye(len(c), dtype=c.dtype)
+    root = torch.linalg.cholesky(c)
+    u, s, v = torch.linalg.svd(w @ root, full_matrices=False)
+    down = torch.linalg.solve_triangular(root, v[:rank], upper=False, left=False)
+    return (u[:, :rank] * s[:rank]).to(weight), down.to(weight)
+
+
+def spectra(weights: Mapping[str, Tensor], seen: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
+    """The singular values of each map on what comes in, squared: what is lost when those from a rank on are left out.
+
+    As shares of the map's own whole, so that maps are compared by what they lose.
+    """
+    found = {}
+    for path, weight in weights.items():
+        w = weight.double()
+        if seen is not None:
+            c = seen[path].double()
+            c = c + SHRINK * c.diagonal().mean().clamp(min=1e-12) * torch.eye(len(c), dtype=c.dtype)
+            w = w @ torch.linalg.cholesky(c)
+        squares = torch.linalg.svdvals(w) ** 2
+        found[path] = squares / squares.sum()
+    return found
+
+
+def ranks(weights: Mapping[str, Tensor], spectrum: Mapping[str, Tensor], share: float) -> dict[str, int]:
+    """The rank of each map, chosen so that all together have at most this share of their numbers.
+
+    All maps lose the same share of what comes through them, the least that is enough. A map that would not be smaller
+    as a product stays whole, and is not named.
+    """
+    whole = sum(weight.numel() for weight in weights.values())
+    lost = {path: one.flip(0).cumsum(0).flip(0) for path, one in spectrum.items()}  # without those from a rank on
+    every = torch.cat(list(lost.values())).unique()
+    low, high = 0, len(every) - 1
+    while low < high:
+        middle = (low + high) // 2
+        if _size(weights, _losing(weights, lost, float(every[middle]))) <= share * whole:
+            high = middle
+        else:
+            low = middle + 1
+    return _losing(weights, lost, float(every[low]))
+
+
+def _losing(weights: Mapping[str, Tensor], lost: Mapping[str, Tensor], most: float) -> dict[str, int]:
+    """The smallest ranks at which maps lose no more than a share, of those that are then smaller."""
+    found = {path: max(1, int((one > most).sum())) for path, one in lost.items()}
+    return {path: rank for path, rank in found.items() if rank * sum(weights[path].shape) < weights[path].numel()}
+
+
+def _size(weights: Mapping[str, Tensor], chosen: Mapping[str, int]) -> int:
+    """Numbers of all maps, some of them as products."""
+    return sum(
+        chosen[path] * sum(weight.shape) if path in chosen else weight.numel() for path, weight in weights.items()
+    )
+
+
+def factored(weights: Weights, chosen: Mapping[str, int], seen: Mapping[str, Tensor] | None = None) -> Weights:
+    """Weights with some maps as products."""
+    state = dict(weights.state)
+    for path, rank in chosen.items():
+        if f"{path}.weight" not in state:
+            raise InputError(f"{weights.path!r} has no map {path!r} to factor.")
+        weight = state.pop(f"{path}.weight")
+        up, down = product(weight, rank, None if seen is None else seen[path])
+        state |= {f"{path}.up.weight": up, f"{path}.down.weight": down}
+        if f"{path}.bias" in state:
+            state[f"{path}.up.bias"] = state.pop(f"{path}.bias")
+    fields = {**weights.config.model_dump(), "factors": {**weights.config.factors, **chosen}}
+    return replace(weights, config=type(weights.config)(**fields), state=state)
+
+
+@contextmanager
+def _gathered(layers: Mapping[str, nn.Linear]) -> Iterator[dict[str, tuple[Tensor, int]]]:
+    seen: dict[str, tuple[Tensor, int]] = {}
+    handles = []
+
+    def watch(path: str, layer: nn.Linear) -> None:
+        def keep(_: nn.Module, given: Any, __: Any) -> None:
+            x = given[0].detach().flatten(0, -2).double()
+            total, count = seen.get(path, (x.new_zeros(x.shape[1], x.shape[1]), 0))
+            seen[path] = (total + x.T @ x, count + len(x))
+
+        handles.append(layer.register_forward_hook(keep))
+
+    for path, layer in layers.items():
+        watch(path, layer)
+    try:
+        yield seen
+    finally:
+        for handle in handles:
+            handle.remove()

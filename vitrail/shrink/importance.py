@@ -1,0 +1,122 @@
+"""How much would be lost without a head, a neuron, a layer: by the gradient, and by leaving it out."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vitrail.core.block import Block, FeedForward
+from vitrail.data import Batch
+from vitrail.families import Model
+from vitrail.progress import Progress, silent
+
+Loss = Callable[[nn.Module, Batch], Tensor]
+
+
+def by_gradient(model: Model, loss: Loss, batches: Iterable[Batch]) -> tuple[list[Tensor], list[Tensor]]:
+    """E |z . dL/dz| of every head, and of every neuron, by layer (Michel et al. 2019, eq. 2; Molchanov et al. 2017).
+
+    What a layer does not have is an empty tensor.
+    """
+    blocks = list(model.blocks)
+    heads = [torch.zeros(_heads(block)) for block in blocks]
+    neurons = [torch.zeros(_neurons(block)) for block in blocks]
+    model.eval()
+    for batch in batches:
+        with _watched(blocks) as seen:
+            loss(model, batch).backward()
+        for (kind, layer), given in seen.items():
+            for one in given:
+                moved = (one * one.grad).detach() if one.grad is not None else torch.zeros_like(one)
+                if kind == "heads":
+                    heads[layer] += moved.sum((2, 3)).abs().sum(0)
+                else:
+                    neurons[layer] += moved.flatten(1, -2).sum(1).abs().sum(0)
+        model.zero_grad()
+    return heads, neurons
+
+
+@torch.no_grad()
+def heads_left_out(model: Model, loss: Loss, batches: Sequence[Batch], progress: Progress = silent) -> list[Tensor]:
+    """How much the loss grows without each head, by layer (Michel et al. 2019, section 3): a pass for each."""
+    model.eval()
+    whole = _mean(model, loss, batches)
+    grown = [torch.zeros(_heads(block)) for block in model.blocks]
+    every = [(layer, head) for layer, heads in enumerate(grown) for head in range(len(heads))]
+    for layer, head in progress("heads left out, one by one", every, len(every)):
+        attention: Any = model.blocks[layer].attention
+        with _changed(attention.f.kernel, partial(_silenced, head)):
+            grown[layer][head] = _mean(model, loss, batches) - whole
+    return grown
+
+
+@torch.no_grad()
+def layers_left_out(model: Model, loss: Loss, batches: Sequence[Batch], progress: Progress = silent) -> Tensor:
+    """How much the loss grows without each layer, (l)."""
+    model.eval()
+    whole, grown = _mean(model, loss, batches), list[float]()
+    for block in progress("layers left out, one by one", list(model.blocks), len(model.blocks)):
+        parts = block.attention, block.feed_forward, block.cross
+        block.attention, block.feed_forward, block.cross = None, None, None
+        try:
+            grown.append(_mean(model, loss, batches) - whole)
+        finally:
+            block.attention, block.feed_forward, block.cross = parts
+    return torch.tensor(grown)
+
+
+def _mean(model: Model, loss: Loss, batches: Sequence[Batch]) -> float:
+    total = sum(float(loss(model, batch)) * batch.count for batch in batches)
+    return total / sum(batch.count for batch in batches)
+
+
+def _silenced(head: int, z: Tensor) -> Tensor:
+    keep = z.new_ones(z.shape[1])
+    keep[head] = 0
+    return z * keep[:, None, None]
+
+
+@contextmanager
+def _changed(module: nn.Module, change: Callable[[Tensor], Tensor]) -> Iterator[None]:
+    handle = module.register_forward_hook(lambda _, __, z: change(z))
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+@contextmanager
+def _watched(blocks: Sequence[Block]) -> Iterator[dict[tuple[str, int], list[Tensor]]]:
+    """What heads read and neurons say, with their gradients kept."""
+    seen: dict[tuple[str, int], list[Tensor]] = {}
+    handles = []
+
+    def watch(module: nn.Module, name: tuple[str, int]) -> None:
+        def keep(_: nn.Module, __: Any, z: Tensor) -> None:
+            z.retain_grad()
+            seen.setdefault(name, []).append(z)
+
+        handles.append(module.register_forward_hook(keep))
+
+    for layer, block in enumerate(blocks):
+        if block.attention is not None:
+            watch(block.attention.f.kernel, ("heads", layer))  # type: ignore[arg-type]
+        if block.feed_forward is not None:
+            watch(block.feed_forward.f.activation, ("neurons", layer))  # type: ignore[arg-type]
+    try:
+        yield seen
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _heads(block: Block) -> int:
+    return 0 if block.attention is None else block.attention.f.heads  # type: ignore[return-value]
+
+
+def _neurons(block: Block) -> int:
+    feed = None if block.feed_forward is None else block.feed_forward.f
+    return feed.out.in_features if isinstance(feed, FeedForward) else 0
