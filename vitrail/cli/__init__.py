@@ -20,6 +20,7 @@ from vitrail.cli import (
     embed,
     evaluate,
     explain,
+    export,
     figures,
     generate,
     models,
@@ -56,6 +57,7 @@ VERBS: dict[Callable[..., None], str] = {
     words.words: "Find near words, and follow one.",
     embed.embed: "Turn pictures or text into vectors.",
     convert.convert: "Move weights between formats and sizes.",
+    export.export: "Write a model as an ONNX file.",
     models.models: "List the models.",
     recipes.recipes: "List the built-in recipes.",
 }

@@ -5,7 +5,7 @@ from math import log2
 from typing import ClassVar
 
 import torch
-from einops import rearrange, repeat
+from einops import rearrange
 from torch import Tensor, nn
 from torch._subclasses import FakeTensor
 
@@ -140,7 +140,7 @@ class Grouping(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(b n w) -> (b tokens w)."""
-        queries = repeat(self.queries, "t w -> b 1 t w", b=len(x))
+        queries = self.queries.expand(x.shape[0], 1, -1, -1)
         keys, values = rearrange(x, "b n w -> b 1 n w"), rearrange(self.value(x), "b n w -> b 1 n w")
         return rearrange(self.kernel(queries, keys, values), "b 1 t w -> b t w")
 
@@ -171,13 +171,13 @@ class ImageEmbedding(nn.Module):
         self.stem.check(image)
         x = self.stem(image)
         if self.distillation_token is not None:
-            x = torch.cat([repeat(self.distillation_token, "w -> b 1 w", b=len(x)), x], dim=1)
+            x = torch.cat([self.distillation_token.expand(x.shape[0], 1, -1), x], dim=1)
         if self.class_token is not None:
-            x = torch.cat([repeat(self.class_token, "w -> b 1 w", b=len(x)), x], dim=1)
+            x = torch.cat([self.class_token.expand(x.shape[0], 1, -1), x], dim=1)
         x = self.position(x, self.stem.grid(image))
         if self.registers is not None or self.group is not None:
             first, patches = x[:, : self.position.prefix], x[:, self.position.prefix :]
-            registers = [] if self.registers is None else [repeat(self.registers, "r w -> b r w", b=len(x))]
+            registers = [] if self.registers is None else [self.registers.expand(x.shape[0], -1, -1)]
             x = torch.cat([first, *registers, patches if self.group is None else self.group(patches)], dim=1)
         return self.dropout(x)
 

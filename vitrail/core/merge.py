@@ -28,7 +28,7 @@ class Groups:
 
     def joined(self, into: Tensor, count: int) -> "Groups":
         """With each group made a part of another (b m), of so many."""
-        size = torch.zeros(len(into), count, dtype=self.size.dtype, device=into.device)
+        size = torch.zeros(into.shape[0], count, dtype=self.size.dtype, device=into.device)
         return Groups(into.gather(1, self.of), size.scatter_add(1, into, self.size))
 
     def spread(self, x: Tensor) -> Tensor:
@@ -50,8 +50,8 @@ def matching(keys: Tensor, count: int, prefix: int) -> tuple[Tensor, int]:
     # Behind the prefix come those of ours that stay, in order, then the others.
     stay = ours.shape[1] - count
     own = torch.where(gone, stay + partner, (~gone).cumsum(1) - 1) + prefix
-    rest = prefix + stay + torch.arange(others.shape[1], device=keys.device).expand(len(keys), -1)
-    first = torch.arange(prefix, device=keys.device).expand(len(keys), -1)
+    rest = prefix + stay + torch.arange(others.shape[1], device=keys.device).expand(keys.shape[0], -1)
+    first = torch.arange(prefix, device=keys.device).expand(keys.shape[0], -1)
     both = torch.stack([own[:, : others.shape[1]], rest], 2).flatten(1)
     return torch.cat([first, both, own[:, others.shape[1] :]], 1), m - count
 
@@ -59,8 +59,8 @@ def matching(keys: Tensor, count: int, prefix: int) -> tuple[Tensor, int]:
 def merged(x: Tensor, size: Tensor, into: Tensor, count: int) -> Tensor:
     """(b m w) -> (b count w): means, each token weighed by how many it stands for."""
     weights = size[..., None]
-    whole = torch.zeros(len(x), count, x.shape[-1], dtype=x.dtype, device=x.device)
-    total = torch.zeros(len(x), count, 1, dtype=x.dtype, device=x.device)
+    whole = torch.zeros(x.shape[0], count, x.shape[-1], dtype=x.dtype, device=x.device)
+    total = torch.zeros(x.shape[0], count, 1, dtype=x.dtype, device=x.device)
     place = into[..., None]
     whole = whole.scatter_add(1, place.expand_as(x), x * weights)
     return whole / total.scatter_add(1, place, weights)
@@ -138,5 +138,5 @@ def _one_of_each(x: Tensor, groups: Groups) -> Tensor:
     """Tokens (b n w), all of a group alike -> groups (b m w)."""
     m = groups.size.shape[1]
     places = torch.arange(groups.of.shape[1], device=x.device).expand_as(groups.of)
-    first = places.new_full((len(x), m), groups.of.shape[1]).scatter_reduce(1, groups.of, places, "amin")
+    first = places.new_full((x.shape[0], m), groups.of.shape[1]).scatter_reduce(1, groups.of, places, "amin")
     return x.gather(1, first[..., None].expand(-1, -1, x.shape[-1]))

@@ -47,13 +47,18 @@ def product(weight: Tensor, rank: int, inputs: Tensor | None = None) -> tuple[Te
     w = weight.double()
     if inputs is None:
         u, s, v = torch.linalg.svd(w, full_matrices=False)
-        return (u[:, :rank] * s[:rank]).to(weight), v[:rank].to(weight)
+        return _own(u[:, :rank] * s[:rank], weight), _own(v[:rank], weight)
     c = inputs.double()
     c = c + SHRINK * c.diagonal().mean().clamp(min=1e-12) * torch.eye(len(c), dtype=c.dtype)
     root = torch.linalg.cholesky(c)
     u, s, v = torch.linalg.svd(w @ root, full_matrices=False)
     down = torch.linalg.solve_triangular(root, v[:rank], upper=False, left=False)
-    return (u[:, :rank] * s[:rank]).to(weight), down.to(weight)
+    return _own(u[:, :rank] * s[:rank], weight), _own(down, weight)
+
+
+def _own(x: Tensor, like: Tensor) -> Tensor:
+    """In memory of its own, so that what is saved and loaded gives the same to the bit."""
+    return x.to(like).clone(memory_format=torch.contiguous_format)
 
 
 def spectra(weights: Mapping[str, Tensor], seen: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:

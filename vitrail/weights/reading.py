@@ -15,6 +15,7 @@ from vitrail.weights.formats import Format, Request, formats
 from vitrail.weights.formats.seq2seq.torch import TorchSeq2Seq
 from vitrail.weights.formats.vit.structure import ByStructure, names_table, read_names
 from vitrail.weights.hub import fetch
+from vitrail.weights.onnx import is_onnx, read_onnx
 from vitrail.weights.weights import Weights, checked_config, owned, stated_fit, stated_labels, stated_normalise
 
 WHOLE = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
@@ -60,15 +61,14 @@ def read(
     location = fetch(os.fspath(path)) if os.fspath(path).startswith("hf:") else Path(path)
     if not location.is_file() and not location.is_dir():
         raise InputError(f"{str(location)!r} is not there; give a run directory, a file of weights, or hf:owner/name.")
+    if is_onnx(location):
+        return read_onnx(location)
     request = _request(strict, normalise, stated, {"image": image, "channels": channels})
     about = own_config(location)
     if about is None and not location.is_dir() and location.name == "model.safetensors":
         about = own_config(location.parent)
     if names is not None:
-        tensors, table = _tensors(location), names_table(names)
-        if TorchSeq2Seq().recognises(tensors):
-            return _foreign(location, TorchSeq2Seq(table), tensors, None, request)
-        return _foreign(location, ByStructure.named(read_names(table), tensors), tensors, None, request)
+        return _named(location, names, request)
     if about is not None and about.get("format", "vitrail") == "vitrail":
         return _own(location if location.is_dir() else location.parent, about, request)
     tensors = _tensors(location)
@@ -88,6 +88,14 @@ def read(
             f"structure: {error}; if it is one, give a table of its names (--names)."
         ) from None
     return _foreign(location, found, tensors, None, request)
+
+
+def _named(location: Path, names: Pathlike | Mapping[str, Any], request: Request) -> Weights:
+    """Weights of a file whose names a table tells."""
+    tensors, table = _tensors(location), names_table(names)
+    if TorchSeq2Seq().recognises(tensors):
+        return _foreign(location, TorchSeq2Seq(table), tensors, None, request)
+    return _foreign(location, ByStructure.named(read_names(table), tensors), tensors, None, request)
 
 
 def own_config(path: Path) -> dict[str, Any] | None:

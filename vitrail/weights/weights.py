@@ -114,7 +114,7 @@ def checked_config(path: str, family: str, fields: dict[str, Any], tensors: Tens
         name, number = next(iter(numbers.items()))
         raise InputError(f"{path!r} describes a model with {name}={number}, which is beyond all bounds.")
     depth = fields.get("depth")
-    if isinstance(depth, int) and depth > len(tensors):
+    if tensors and isinstance(depth, int) and depth > len(tensors):
         raise InputError(
             f"{path!r} describes {depth} layers, and has {len(tensors)} tensors; take both from one model."
         )

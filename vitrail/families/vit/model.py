@@ -63,14 +63,18 @@ class ViT(Model):
             return self.head(x)
         return self.head.apart(x) if isinstance(self.head, DistilledHead) else self.head(x)[:, None]
 
+    def answers_and_features(self, image: Tensor) -> tuple[Tensor, Tensor]:
+        """(b c H W) -> logits (b classes), and what they are made of, as ``pooled`` gives it."""
+        x = self._pooled(*self._read(image, shortest=True))
+        return self.head(x), x.mean(1) if self.config.pool == "distilled" else x
+
     def answer(self, stream: Tensor) -> Tensor:
         """The residual stream (b n w) -> logits (b classes); of a head that reads several layers, as if all were it."""
         return self.head(self._pooled(*[stream] * self.config.last))
 
     def pooled(self, image: Tensor) -> Tensor:
         """(b c H W) -> (b w), or several w: what the head is given, a picture as one vector."""
-        pooled = self._pooled(*self._read(image, shortest=True))
-        return pooled.mean(1) if self.config.pool == "distilled" else pooled
+        return self.answers_and_features(image)[1]
 
     def features(self, image: Tensor) -> Tensor:
         """(b c H W) -> all tokens after the last layer and norm (b n w): class, registers, patches row by row."""

@@ -16,6 +16,7 @@ from vitrail.data import Normalise, Unreadable, files_in, listed_in, read_pixels
 from vitrail.errors import InputError
 from vitrail.families import ViT, at_once
 from vitrail.weights import Weights
+from vitrail.weights.onnx import OnnxModel
 
 BATCH = 32
 
@@ -59,7 +60,7 @@ class Answer:
 class Predictor:
     """A model, the names of its classes, and how pictures are made into what it takes."""
 
-    model: ViT
+    model: ViT | OnnxModel
     labels: tuple[str, ...]
     normalise: Normalise
     weights: Weights  # that the model was made of
@@ -74,7 +75,7 @@ class Predictor:
         """
         path, config, notes = weights.path, weights.config, weights.remarks
         model = weights.model().float()
-        if not isinstance(model, ViT):
+        if not isinstance(model, ViT | OnnxModel):
             raise InputError(f"{path!r} is a {weights.family}, and takes no pictures.")
         if config.channels not in (1, 3):
             raise InputError(f"{path!r} takes {config.channels} channels, where pictures have 1 or 3.")

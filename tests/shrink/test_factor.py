@@ -1,0 +1,94 @@
+"""Maps as products of two."""
+
+import numpy as np
+import pytest
+import torch
+
+import vitrail as vt
+from vitrail.data import Batch
+from vitrail.errors import InputError
+from vitrail.families import count_parameters
+from vitrail.shrink.factor import factored, inputs, maps, product, ranks, spectra
+from vitrail.weights import Weights, read
+
+VIT = {"image": 16, "patch": 4, "channels": 1, "width": 24, "depth": 2, "heads": 4, "classes": 5}
+
+
+def weights_of(**fields):
+    model = vt.build("vit", **VIT, **fields).double()
+    return Weights("here", "vitrail", "vit", model.config, {k: v.clone() for k, v in model.state_dict().items()})
+
+
+def test_without_inputs_it_is_the_nearest_matrix_of_its_rank():
+    """Eckart and Young: the error is the norm of the singular values that are left out, as NumPy has them."""
+    w = torch.randn(7, 11, dtype=torch.float64)
+    up, down = product(w, 4)
+    left = np.linalg.svd(w.numpy(), compute_uv=False)[4:]
+    assert float((w - up @ down).norm()) == pytest.approx(float(np.linalg.norm(left)))
+    up, down = product(w, 7)
+    torch.testing.assert_close(up @ down, w)
+
+
+def test_with_inputs_the_outputs_are_nearest():
+    """No product of that rank has a smaller error on what comes in: neither the plain SVD's nor any near this one."""
+    x = torch.randn(400, 11, dtype=torch.float64) @ torch.diag(torch.logspace(1, -1, 11, dtype=torch.float64))
+    w, second = torch.randn(7, 11, dtype=torch.float64), x.T @ x / 400
+
+    def error(up, down):
+        return float((x @ (w - up @ down).T).norm())
+
+    best = product(w, 3, second)
+    assert error(*best) < error(*product(w, 3))
+    for seed in range(20):
+        torch.manual_seed(seed)
+        assert error(*(part + 0.01 * torch.randn_like(part) for part in best)) > error(*best)
+
+
+@torch.no_grad()
+def test_full_rank_changes_nothing_and_less_is_saved_to_the_bit(tmp_path):
+    whole, x = weights_of(), torch.randn(3, 1, 16, 16, dtype=torch.float64)
+    model = whole.model()
+    full = {path: min(one.weight.shape) for path, one in maps(model).items()}
+    torch.testing.assert_close(factored(whole, full).model()(x), model(x), rtol=1e-9, atol=1e-9)
+    assert factored(whole, {}).config == whole.config
+    less = factored(whole, dict.fromkeys(full, 3))
+    assert count_parameters(less.model()) < count_parameters(model)
+    vt.save(less.model(), tmp_path / "small")
+    assert torch.equal(read(tmp_path / "small").model()(x), less.model()(x))
+
+
+def test_ranks_keep_to_a_share_and_lose_alike():
+    model = weights_of().model()
+    weights = {path: one.weight.detach() for path, one in maps(model).items()}
+    seen = inputs(model, lambda m, b: m(b.inputs), [Batch(torch.randn(4, 1, 16, 16).double(), None, 4)])
+    assert seen.keys() == weights.keys()
+    spectrum = spectra(weights, seen)
+    whole = sum(w.numel() for w in weights.values())
+    sizes = []
+    for share in (0.8, 0.5, 0.2):
+        chosen = ranks(weights, spectrum, share)
+        size = sum(chosen[p] * sum(w.shape) if p in chosen else w.numel() for p, w in weights.items())
+        assert size <= share * whole
+        sizes.append(size)
+        lost = [float(spectrum[p][rank:].sum()) for p, rank in chosen.items()]
+        assert max(lost) < 1
+    assert sizes == sorted(sizes, reverse=True)
+    assert ranks(weights, spectrum, 1.0).keys() <= weights.keys()
+
+
+def test_inputs_are_what_comes_in():
+    model = weights_of().model()
+    images = torch.randn(4, 1, 16, 16).double()
+    caught = []
+    handle = model.blocks[1].feed_forward.f.inner.register_forward_hook(lambda _, given, __: caught.append(given[0]))
+    seen = inputs(model, lambda m, b: m(b.inputs), [Batch(images[:2], None, 2), Batch(images[2:], None, 2)])
+    handle.remove()
+    x = torch.cat(caught).flatten(0, 1).detach()
+    torch.testing.assert_close(seen["encoder.1.feed_forward.f.inner"], x.T @ x / len(x))
+
+
+def test_what_is_no_map_is_said():
+    with pytest.raises(InputError, match="no map"):
+        factored(weights_of(), {"encoder.9.attention.f.query": 3})
+    with pytest.raises(InputError, match="no linear map"):
+        vt.build("vit", **VIT, factors={"encoder.0.norm": 3})

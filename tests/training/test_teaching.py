@@ -1,0 +1,117 @@
+"""What a student is taught."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import vitrail as vt
+from vitrail.errors import InputError
+from vitrail.runs import Run
+from vitrail.training.teaching import Lessons, answers_alike, hidden_alike, layers_of
+
+SHAPE = {"image": 8, "patch": 4, "channels": 1, "heads": 4, "classes": 5}
+
+
+def net(**fields):
+    return vt.build("vit", **{**SHAPE, "width": 16, "depth": 2, **fields})
+
+
+def own(logits):
+    return F.cross_entropy(logits, torch.tensor([0, 3]))
+
+
+def test_answers_are_hintons_formula():
+    s, t = torch.randn(4, 7), torch.randn(4, 7)
+    p, q = (t / 3).softmax(1), (s / 3).softmax(1)
+    torch.testing.assert_close(answers_alike(s, t, 3.0), 9 * (p * (p / q).log()).sum(1).mean())
+    assert float(answers_alike(t, t)) == pytest.approx(0, abs=1e-6)
+
+
+def test_hidden_states_that_a_map_can_tell_cost_nothing():
+    s = torch.randn(8, 9, 6, dtype=torch.float64)
+    t = s @ torch.randn(6, 11, dtype=torch.float64) + 3
+    assert float(hidden_alike(s, t)) < 1e-3
+    noise = torch.randn(8, 9, 11, dtype=torch.float64)
+    assert float(hidden_alike(s, noise)) > 0.5
+
+
+def test_a_weight_of_nothing_teaches_nothing():
+    student, x = net(), torch.randn(2, 1, 8, 8)
+    lessons = Lessons(net(width=24, depth=3), weight=0.0)
+    assert torch.equal(lessons.loss(student, x, own, forward=student), own(student(x, shortest=True)))
+
+
+def test_a_teacher_of_its_own_kind_has_nothing_more_to_teach():
+    student, x = net(), torch.randn(2, 1, 8, 8)
+    lessons = Lessons(student, weight=1.0, hidden=1.0, relations=1.0)
+    assert lessons.loss(student, x, own, forward=student).item() == pytest.approx(0, abs=2e-3)
+
+
+@pytest.mark.parametrize("how", [{"weight": 1.0}, {"hidden": 1.0}, {"relations": 1.0}])
+def test_what_is_taught_is_learned(how):
+    """Each lesson alone brings a narrower, shallower student nearer to its teacher in what it is about."""
+    teacher, student, x = net(width=24, depth=3), net(), torch.randn(16, 1, 8, 8)
+    with torch.no_grad():
+        for parameter in teacher.parameters():
+            parameter.normal_(std=0.3)
+    lessons = Lessons(teacher, **{"weight": 0.0, **how})
+    optimizer = torch.optim.Adam(student.parameters(), 1e-2)
+
+    def loss():
+        return lessons.loss(student, x, lambda logits: 0 * logits.sum(), forward=student)
+
+    first = loss().item()
+    for _ in range(60):
+        optimizer.zero_grad()
+        loss().backward()
+        optimizer.step()
+    assert loss().item() < 0.6 * first
+    assert all(p.grad is None for p in teacher.parameters())
+
+
+def test_the_distillation_token_learns_what_the_teacher_decides():
+    teacher, student, x = net(), net(pool="distilled"), torch.randn(2, 1, 8, 8)
+    with torch.no_grad():
+        for parameter in student.parameters():
+            parameter.normal_(std=0.3)
+    lessons = Lessons(teacher, weight=0.25, hard=True)
+    apart, decided = student(x, apart=True), teacher(x).argmax(-1)
+    expected = 0.75 * own(apart[:, 0]) + 0.25 * F.cross_entropy(apart[:, 1], decided)
+    torch.testing.assert_close(lessons.loss(student, x, own, forward=student), expected)
+
+
+def test_layers_learn_from_layers_evenly():
+    assert layers_of(2, 12) == [(0, 5), (1, 11)]
+    assert layers_of(12, 12, 3) == [(3, 3), (7, 7), (11, 11)]
+
+
+def test_tokens_that_are_not_the_same_are_said():
+    teacher, student, x = net(patch=2), net(), torch.randn(2, 1, 8, 8)
+    lessons = Lessons(teacher, hidden=1.0)
+    with pytest.raises(InputError, match="tokens"):
+        lessons.loss(student, x, own, forward=student)
+
+
+def vitrail(*words):
+    return subprocess.run(
+        [sys.executable, "-m", "vitrail", *map(str, words)], capture_output=True, text=True, check=False
+    )
+
+
+def test_a_run_teaches_a_smaller_one(tmp_path):
+    small = ["--set", "model.width=16", "--set", "model.depth=1", "--set", "model.heads=2"]
+    assert vitrail("train", "digits", "--out", tmp_path / "big", "--epochs", 2).returncode == 0
+    ran = vitrail("train", "digits", "--out", tmp_path / "small", "--epochs", 2, *small, "--teacher", tmp_path / "big")
+    assert ran.returncode == 0, ran.stderr
+    assert Run(tmp_path / "small").recipe.teacher.path == str(tmp_path / "big")
+    assert Run(tmp_path / "small").weights().normalise == Run(tmp_path / "big").weights().normalise
+    hard = vitrail(
+        "train", "digits", "--out", tmp_path / "x", "--teacher", tmp_path / "big", "--set", "teacher.hard=true"
+    )
+    assert "model.pool=distilled" in hard.stderr
+    other = vitrail("train", "digits", "--out", tmp_path / "y", "--teacher", tmp_path / "nothing")
+    assert other.returncode == 1
+    assert "nothing" in other.stderr

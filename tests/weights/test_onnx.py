@@ -1,0 +1,110 @@
+"""ONNX files: what they say is what the model says, whatever comes; and they say what they are."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+
+import vitrail as vt
+from vitrail.data.normalise import Normalise
+from vitrail.errors import InputError
+from vitrail.shrink.int8 import quantize_onnx
+from vitrail.weights import Weights, read
+from vitrail.weights.onnx import save_onnx
+
+VIT = {"image": 16, "patch": 4, "channels": 3, "width": 24, "depth": 2, "heads": 4, "classes": 5}
+NORMALISE = Normalise((0.4, 0.5, 0.6), (0.2, 0.3, 0.4))
+
+
+def weights_of(**fields):
+    model = vt.build("vit", **{**VIT, **fields})
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=0.2)
+    state = {k: v.clone() for k, v in model.state_dict().items()}
+    return Weights("here", "vitrail", "vit", model.config, state, NORMALISE, tuple("abcde"))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"pool": "mean", "position": "sincos2d", "activation": "swiglu"},
+        {"pool": "distilled", "registers": 2},
+        {"merge": 3, "heads": [4, 2], "head": 6, "factors": {"encoder.0.feed_forward.f.inner": 5}},
+        {"stem": "early", "pool": "mean"},
+    ],
+)
+def test_outputs_are_ours(tmp_path, fields):
+    """Free in batch and in size, to 1e-4, by ONNX Runtime itself."""
+    weights = weights_of(**fields)
+    save_onnx(weights, tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
+    model = weights.model()
+    for shape in ((1, 3, 16, 16), (5, 3, 16, 16), (2, 3, 24, 12)):
+        pictures = torch.rand(*shape)
+        logits, features = session.run(None, {"pictures": pictures.numpy()})
+        np.testing.assert_allclose(logits, model(NORMALISE(pictures)).numpy(), rtol=0, atol=1e-4)
+        np.testing.assert_allclose(features, model.pooled(NORMALISE(pictures)).numpy(), rtol=0, atol=1e-4)
+
+
+@torch.no_grad()
+def test_a_file_says_what_it_is_and_is_used_like_weights(tmp_path):
+    weights = weights_of()
+    save_onnx(weights, tmp_path / "model.onnx")
+    again = read(tmp_path / "model.onnx")
+    assert again.labels == tuple("abcde")
+    assert again.config == weights.config
+    pictures = torch.rand(3, 3, 16, 16)
+    torch.testing.assert_close(again.model()(again.normalise(pictures)), weights.model()(NORMALISE(pictures)))
+    with pytest.raises(InputError, match="used as it is"):
+        again.adapted(classes=7)
+
+
+@torch.no_grad()
+def test_eight_bits_are_near_and_small(tmp_path):
+    weights = weights_of(width=96, depth=3, image=32)
+    save_onnx(weights, tmp_path / "model.onnx")
+    quantize_onnx(tmp_path / "model.onnx", tmp_path / "int8.onnx")
+    whole, small = (read(tmp_path / name).model() for name in ("model.onnx", "int8.onnx"))
+    pictures = torch.rand(16, 3, 32, 32)
+    one, other = whole(pictures), small(pictures)
+    assert 0 < float((one - other).norm() / one.norm()) < 0.1
+    sizes = [(tmp_path / name).stat().st_size for name in ("model.onnx", "int8.onnx")]
+    assert sizes[1] < 0.5 * sizes[0]
+    kept = onnx.load(str(tmp_path / "int8.onnx"))
+    matrices = [one for one in kept.graph.initializer if one.data_type == onnx.TensorProto.INT8]
+    assert len(matrices) >= 3 * 4  # of each layer: queries, keys and values, and both of the feed-forward
+    assert json.loads({one.key: one.value for one in kept.metadata_props}["vitrail"])["int8"] is True
+
+
+def vitrail(*words):
+    return subprocess.run(
+        [sys.executable, "-m", "vitrail", *map(str, words)], capture_output=True, text=True, check=False
+    )
+
+
+def test_by_the_command(tmp_path):
+    run, file = tmp_path / "run", tmp_path / "run" / "model.onnx"
+    assert vitrail("train", "digits", "--out", run, "--epochs", 1).returncode == 0
+    ran = vitrail("export", run)
+    assert ran.returncode == 0, ran.stderr
+    ours, theirs = (json.loads(vitrail("evaluate", one, "digits", "--json").stdout) for one in (run, file))
+    assert theirs["loss"] == pytest.approx(ours["loss"], abs=1e-4)
+    assert theirs["confusion"] == ours["confusion"]
+    again = vitrail("export", run)
+    assert again.returncode == 1
+    assert "--force" in again.stderr
+    assert "choose one of onnx" in vitrail("export", run, "--format", "tflite").stderr
+    (tmp_path / "bad.onnx").write_bytes(b"\x08\x01broken")
+    for verb in (("evaluate", tmp_path / "bad.onnx", "digits"), ("predict", tmp_path / "bad.onnx", tmp_path)):
+        ran = vitrail(*verb)
+        assert ran.returncode == 1
+        assert "Traceback" not in ran.stderr
+        assert "bad.onnx" in ran.stderr
