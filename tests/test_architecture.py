@@ -26,6 +26,7 @@ LEVELS = [
     {"report"},
     {"terminal"},
     {"trainer"},
+    {"shrink"},
     {"cli"},
     {"__init__", "__main__"},
 ]
@@ -50,6 +51,7 @@ CORE = [
     "resnet",
     "heads",
     "block",
+    "merge",
     "flat",
     "convolution",
     "__init__",

@@ -87,7 +87,7 @@ def explain(
         for name in method or ():
             methods[name]  # a name it does not know is an error
         sides = None if size is None else parse_size("--size", size)
-        predictor = Predictor.of(Run(run).weights(normalise=normalise), size=sides)
+        predictor = Predictor.of(Run(run).weights(normalise=normalise), size=sides, inside=True)
         config = predictor.model.config
         _check_tokens(predictor.size, config.patch)
         wanted = None if label is None else _index(predictor.labels, label)

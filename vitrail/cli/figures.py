@@ -46,7 +46,7 @@ def figures(
 
         keep_memory()
         opened = Run(run)
-        predictor = Predictor.of(opened.weights(normalise=normalise), head=False)
+        predictor = Predictor.of(opened.weights(normalise=normalise), head=False, inside=True)
         drawing = Figures(Output(out, force=force))
     for note in predictor.notes:
         say(f"note: {note}")

@@ -135,7 +135,7 @@ def _layer(path: str, layer: int, picture: str | None, normalise: str | None) ->
     from vitrail.tasks.pictures.predictor import Predictor
 
     run = Run(path)
-    predictor = Predictor.of(run.weights(normalise=normalise), head=False)
+    predictor = Predictor.of(run.weights(normalise=normalise), head=False, inside=True)
     for note in predictor.notes:
         say(f"note: {note}")
     model = predictor.model

@@ -18,7 +18,7 @@ def quantize_onnx(source: Path, target: Path, keep: Collection[str] = ()) -> Non
     them in: there the answers would be wrong. Products whose names are kept stay as they are.
     """
     import onnx  # noqa: PLC0415
-    from onnxruntime.quantization import QuantType, quantize_dynamic  # noqa: PLC0415
+    from onnxruntime.quantization import QuantType, quantize_dynamic  # type: ignore[import-untyped]  # noqa: PLC0415
 
     graph = onnx.load(str(source))
     said = {entry.key: entry.value for entry in graph.metadata_props}

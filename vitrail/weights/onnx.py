@@ -52,6 +52,9 @@ def save_onnx(weights: Weights, path: Path) -> None:
 class _Whole(nn.Module):
     """Normalised, read, and answered."""
 
+    mean: Tensor
+    std: Tensor
+
     def __init__(self, model: ViT, normalise: Normalise) -> None:
         super().__init__()
         self.model = model
@@ -113,7 +116,7 @@ class OnnxModel(nn.Module):
     @cached_property
     def session(self) -> Any:
         """ONNX Runtime's, on as many threads as PyTorch has."""
-        import onnxruntime  # noqa: PLC0415  # half a second, for those who run one
+        import onnxruntime  # type: ignore[import-untyped]  # noqa: PLC0415  # half a second, for those who run one
 
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = self.threads or torch.get_num_threads()
@@ -172,8 +175,10 @@ def metadata(path: Path) -> dict[str, Any]:
     return about
 
 
-def read_onnx(path: Path) -> OnnxWeights:
-    """What a file is."""
+def read_onnx(path: Path, *, stated: bool = False) -> OnnxWeights:
+    """What a file is; how pictures are normalised is not to be stated."""
+    if stated:
+        raise InputError(f"{str(path)!r} normalises pictures itself; leave --normalise out.")
     about = metadata(path)
     config = checked_config(str(path), about["family"], about["model"], {})
     unit = Normalise((0.0,) * config.channels, (1.0,) * config.channels)  # it normalises pictures itself

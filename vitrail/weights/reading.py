@@ -10,6 +10,7 @@ from vitrail.data.normalise import Normalise
 from vitrail.errors import AGAIN, InputError, unknown
 from vitrail.families import Model
 from vitrail.files import Pathlike, read_json
+from vitrail.weights.compact import unpacked
 from vitrail.weights.files import Lazy, json_table, listed, read_shards, read_tensors
 from vitrail.weights.formats import Format, Request, formats
 from vitrail.weights.formats.seq2seq.torch import TorchSeq2Seq
@@ -62,7 +63,7 @@ def read(
     if not location.is_file() and not location.is_dir():
         raise InputError(f"{str(location)!r} is not there; give a run directory, a file of weights, or hf:owner/name.")
     if is_onnx(location):
-        return read_onnx(location)
+        return read_onnx(location, stated=normalise is not None)
     request = _request(strict, normalise, stated, {"image": image, "channels": channels})
     about = own_config(location)
     if about is None and not location.is_dir() and location.name == "model.safetensors":
@@ -134,7 +135,7 @@ def _own(folder: Path, about: dict[str, Any], request: Request) -> Weights:
     path = folder / "model.safetensors"
     if not path.is_file():
         raise InputError(f"{str(path)!r} is not there; the run may not have finished.")
-    tensors = read_tensors(path)
+    tensors = unpacked(read_tensors(path), str(path))
     config = checked_config(str(folder), about["family"], about["model"], tensors)
     request.check(str(folder), config)
     state = owned({name: lazy.read() for name, lazy in tensors.items()})

@@ -11,6 +11,7 @@ from vitrail.data.normalise import Normalise
 from vitrail.errors import InputError, unknown
 from vitrail.families import Model, family_of
 from vitrail.files import Pathlike, make_folder, whole, write_json
+from vitrail.weights.compact import packed
 from vitrail.weights.formats import formats
 from vitrail.weights.weights import Usage, described, ties
 
@@ -23,6 +24,7 @@ def save(
     normalise: Any = None,
     labels: tuple[str, ...] | None = None,
     fit: Fit = "crop",
+    bits: int | None = None,
     **about: Any,
 ) -> None:
     """Write a model: ``vitrail`` (a run directory), ``hf`` (a folder), ``timm``, ``torchvision``, ``vit-pytorch``
@@ -30,7 +32,8 @@ def save(
 
     What a file of these cannot say, such as the number of heads, goes into NAME.json beside it. How pictures are
     normalised (a pair of mean and std), what of them is seen (crop, pad, squash), and what the classes are called, are
-    kept where the format has a place for them.
+    kept where the format has a place for them. In our own format matrices may be written in few bits, such as 4, each
+    number as the nearest of 2^bits that k-means finds; what is read again are those.
     """
     model = getattr(model, "_orig_mod", model)  # of a compiled model
     tied = ties(model)
@@ -38,8 +41,11 @@ def save(
     state = {name: tensor.detach().cpu().contiguous() for name, tensor in every if name not in tied}
     normalise = Normalise.of(normalise)
     if format == "vitrail":
+        state = state if bits is None else packed(state, bits)
         _run(Path(path), state, labels, {**described(model.config, format, Usage(normalise, fit=fit)), **about})
         return
+    if bits is not None:
+        raise InputError(f"bits={bits} has no place in format={format!r}; choose format='vitrail'.")
     kinds = [kind() for kind in formats.values() if kind.name == format]
     if not kinds:
         raise unknown("format", format, {"vitrail", *(kind.name for kind in formats.values())})

@@ -60,7 +60,7 @@ class Answer:
 class Predictor:
     """A model, the names of its classes, and how pictures are made into what it takes."""
 
-    model: ViT | OnnxModel
+    model: ViT  # or what is called like it
     labels: tuple[str, ...]
     normalise: Normalise
     weights: Weights  # that the model was made of
@@ -68,15 +68,20 @@ class Predictor:
     notes: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, weights: Weights, *, head: bool = True, size: tuple[int, int] | None = None) -> "Predictor":
+    def of(
+        cls, weights: Weights, *, head: bool = True, size: tuple[int, int] | None = None, inside: bool = False
+    ) -> "Predictor":
         """The predictor of a run's weights, or of others; with a head, unless it is not needed.
 
-        Pictures are made as large as those that the model was made for, or of another size.
+        Pictures are made as large as those that the model was made for, or of another size. Whoever will look inside
+        says so.
         """
         path, config, notes = weights.path, weights.config, weights.remarks
         model = weights.model().float()
         if not isinstance(model, ViT | OnnxModel):
             raise InputError(f"{path!r} is a {weights.family}, and takes no pictures.")
+        if inside and isinstance(model, OnnxModel):
+            raise InputError(f"{path!r} is an ONNX file, which is run as a whole; look into the run it was made of.")
         if config.channels not in (1, 3):
             raise InputError(f"{path!r} takes {config.channels} channels, where pictures have 1 or 3.")
         if head and not config.classes:

@@ -46,7 +46,7 @@ from vitrail.tasks.pictures.predictor import Answer, Predictor, inputs_of, norma
 from vitrail.tasks.pictures.recipe import PictureRecipe
 from vitrail.tasks.sections import Card, Section, Table
 from vitrail.tasks.task import Choice, Measurement, Metric, Task, Trained, tasks
-from vitrail.training.teaching import Lessons
+from vitrail.tasks.teaching import Lessons
 
 if TYPE_CHECKING:
     from vitrail.families import ViT

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 import vitrail as vt
 from vitrail.errors import InputError
 from vitrail.runs import Run
-from vitrail.training.teaching import Lessons, answers_alike, hidden_alike, layers_of
+from vitrail.tasks.teaching import Lessons, answers_alike, hidden_alike, layers_of
 
 SHAPE = {"image": 8, "patch": 4, "channels": 1, "heads": 4, "classes": 5}
 
