@@ -74,10 +74,10 @@ def test_a_lens_sees_every_token_and_changes_nothing(fields, merge):
 
 @torch.no_grad()
 def test_merging_nothing_is_nothing_and_merging_is_less_work():
-    plain, net = model(), model(merge=8)
+    plain, net, images = model(), model(merge=8), pictures()
     assert not isinstance(vt.build("vit", **SHAPE, merge=0).encoder, MergingStack)
     net.load_state_dict(plain.state_dict())
-    assert not torch.allclose(net(pictures()), plain(pictures()))
+    assert not torch.allclose(net(images), plain(images))
     from vitrail.families import cost
 
     assert cost(net.config).multiply_adds < 0.8 * cost(plain.config).multiply_adds
@@ -90,6 +90,30 @@ def test_gradients_flow_through_what_is_merged():
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in net.encoder.parameters())
 
 
+def test_each_layer_is_dropped_as_often_as_it_should():
+    net = vt.build("vit", **{**SHAPE, "depth": 1}, merge=4, layer_drop=0.5).train()
+    calls = []
+    net.encoder[0].feed_forward.register_forward_hook(lambda *_: calls.append(1))
+    for _ in range(200):
+        net(torch.randn(1, 1, 24, 24), shortest=True)
+    assert 70 < len(calls) < 130
+
+
+@pytest.mark.parametrize("fields", [{"pool": "mean", "layer_scale": 0.1}, {}])
+def test_in_less_precision_and_computed_again(fields):
+    """Under autocast it runs, and recomputed blocks have the same gradients."""
+    net, images = vt.build("vit", **SHAPE, merge=5, **fields).train(), torch.randn(2, 1, 24, 24)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.isfinite(net(images)).all()
+    grads = []
+    for again in (False, True):
+        net.encoder.recompute = again
+        net.zero_grad()
+        net(images).square().sum().backward()
+        grads.append(net.encoder[0].feed_forward.f.inner.weight.grad.clone())
+    torch.testing.assert_close(*grads)
+
+
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
@@ -97,6 +121,7 @@ def test_gradients_flow_through_what_is_merged():
         ({"merge": [1, 2]}, "depth=3"),
         ({"merge": 2, "kernel": "local"}, "softmax"),
         ({"merge": 2, "position": "relative"}, "position"),
+        ({"merge": 2, "position": "rotary"}, "position"),
     ],
 )
 def test_what_cannot_be_merged_is_said(fields, said):

@@ -103,6 +103,12 @@ def test_what_cannot_be_cut_is_said():
         cut(weights_of(), Kept(heads=[[], [0], [0]]))
     with pytest.raises(InputError, match="relative"):
         cut(weights_of(position="relative"), Kept(heads=HEADS))
+    with pytest.raises(InputError, match="give each its own"):
+        cut(weights_of(), Kept(heads=[[0]]))
+    with pytest.raises(InputError, match="not there"):
+        without_layers(weights_of(), [7])
+    with pytest.raises(InputError, match="weights of its own"):
+        cut(weights_of(kernel="lowrank"), Kept(heads=HEADS))
     with pytest.raises(InputError, match="keep one"):
         without_layers(weights_of(), [0, 1, 2])
     seq = vt.build("seq2seq", source=9, target=9, width=8, depth=1, heads=2)
@@ -111,12 +117,13 @@ def test_what_cannot_be_cut_is_said():
 
 
 def loss(model, batch):
-    return torch.nn.functional.cross_entropy(model(batch.inputs), batch.targets)
+    return torch.nn.functional.cross_entropy(model(batch.inputs, shortest=True), batch.targets)
 
 
-def test_importance_finds_what_matters():
+@pytest.mark.parametrize("kernel", ["softmax", "local"])
+def test_importance_finds_what_matters(kernel):
     """A head and neurons that write nothing have none; by leaving out, it is the loss's own difference."""
-    model = weights_of().model()
+    model = weights_of(kernel=kernel).model()
     with torch.no_grad():
         model.blocks[1].attention.f.out.weight[:, 6:12] = 0  # of head 1
         model.blocks[2].feed_forward.f.out.weight[:, :4] = 0
@@ -124,6 +131,7 @@ def test_importance_finds_what_matters():
     heads, neurons = by_gradient(model, loss, batches)
     assert heads[1][1] == 0
     assert (heads[1][[0, 2, 3]] > 0).all()
+    assert (heads[2] > 0).all()
     assert (neurons[2][:4] == 0).all()
     assert (neurons[2][4:] > 0).any()
     left = heads_left_out(model, loss, batches)

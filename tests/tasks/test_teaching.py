@@ -45,9 +45,10 @@ def test_a_weight_of_nothing_teaches_nothing():
 
 
 def test_a_teacher_of_its_own_kind_has_nothing_more_to_teach():
-    student, x = net(), torch.randn(2, 1, 8, 8)
+    student, x = net(), torch.randn(16, 1, 8, 8)
     lessons = Lessons(student, weight=1.0, hidden=1.0, relations=1.0)
-    assert lessons.loss(student, x, own, forward=student).item() == pytest.approx(0, abs=2e-3)
+    loss = lessons.loss(student, x, lambda logits: logits.sum(), forward=student)
+    assert loss.item() == pytest.approx(0, abs=2e-3)
 
 
 @pytest.mark.parametrize("how", [{"weight": 1.0}, {"hidden": 1.0}, {"relations": 1.0}])
@@ -83,16 +84,37 @@ def test_the_distillation_token_learns_what_the_teacher_decides():
     torch.testing.assert_close(lessons.loss(student, x, own, forward=student), expected)
 
 
+@pytest.mark.parametrize("fields", [{"layer_drop": 0.5}, {"merge": [0, 2]}])
+def test_layers_that_are_dropped_and_tokens_that_are_merged(fields):
+    """Layers that did not run are not compared; merged tokens are, one by one."""
+    teacher, student, x = net(width=24, depth=3), net(**fields).train(), torch.randn(16, 1, 8, 8)
+    lessons = Lessons(teacher, hidden=1.0, relations=1.0)
+    for _ in range(8):
+        loss = lessons.loss(student, x, lambda logits: logits.square().mean(), forward=student)
+        assert torch.isfinite(loss)
+        loss.backward()
+
+
+def test_the_teacher_is_given_what_it_wants():
+    student, x, seen = net(), torch.randn(2, 1, 8, 8), []
+    teacher = net()
+    teacher.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+    Lessons(teacher, given=lambda images: 2 * images + 1).loss(student, x, own, forward=student)
+    torch.testing.assert_close(seen[0], 2 * x + 1)
+
+
 def test_layers_learn_from_layers_evenly():
     assert layers_of(2, 12) == [(0, 5), (1, 11)]
     assert layers_of(12, 12, 3) == [(3, 3), (7, 7), (11, 11)]
 
 
 def test_tokens_that_are_not_the_same_are_said():
-    teacher, student, x = net(patch=2), net(), torch.randn(2, 1, 8, 8)
-    lessons = Lessons(teacher, hidden=1.0)
-    with pytest.raises(InputError, match="tokens"):
-        lessons.loss(student, x, own, forward=student)
+    student, x = net(), torch.randn(2, 1, 8, 8)
+    for fields in ({"patch": 2}, {"registers": 1, "pool": "mean"}):
+        with pytest.raises(InputError, match="tokens"):
+            Lessons(net(**fields), hidden=1.0).loss(student, x, own, forward=student)
+    with pytest.raises(InputError, match=r"train\.batch"):
+        Lessons(net(), hidden=1.0).loss(student, x, own, forward=student)
 
 
 def vitrail(*words):
@@ -112,6 +134,8 @@ def test_a_run_teaches_a_smaller_one(tmp_path):
         "train", "digits", "--out", tmp_path / "x", "--teacher", tmp_path / "big", "--set", "teacher.hard=true"
     )
     assert "model.pool=distilled" in hard.stderr
+    alone = vitrail("train", "digits", "--out", tmp_path / "x", "--set", "teacher.weight=0.3")
+    assert "--teacher RUN" in alone.stderr
     other = vitrail("train", "digits", "--out", tmp_path / "y", "--teacher", tmp_path / "nothing")
     assert other.returncode == 1
     assert "nothing" in other.stderr

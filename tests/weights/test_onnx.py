@@ -39,15 +39,17 @@ def weights_of(**fields):
         {"pool": "distilled", "registers": 2},
         {"merge": 3, "heads": [4, 2], "head": 6, "factors": {"encoder.0.feed_forward.f.inner": 5}},
         {"stem": "early", "pool": "mean"},
+        {"image": (24, 16), "registers": 1},
+        {"image": (16, 24)},
     ],
 )
 def test_outputs_are_ours(tmp_path, fields):
     """Free in batch and in size, to 1e-4, by ONNX Runtime itself."""
     weights = weights_of(**fields)
-    save_onnx(weights, tmp_path / "model.onnx")
+    assert save_onnx(weights, tmp_path / "model.onnx")
     session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
     model = weights.model()
-    for shape in ((1, 3, 16, 16), (5, 3, 16, 16), (2, 3, 24, 12)):
+    for shape in ((1, 3, 16, 16), (5, 3, 16, 16), (2, 3, 24, 12), (1, 3, 16, 24), (1, 3, 24, 16)):
         pictures = torch.rand(*shape)
         logits, features = session.run(None, {"pictures": pictures.numpy()})
         np.testing.assert_allclose(logits, model(NORMALISE(pictures)).numpy(), rtol=0, atol=1e-4)
@@ -82,6 +84,30 @@ def test_eight_bits_are_near_and_small(tmp_path):
     matrices = [one for one in kept.graph.initializer if one.data_type == onnx.TensorProto.INT8]
     assert len(matrices) >= 3 * 4  # of each layer: queries, keys and values, and both of the feed-forward
     assert json.loads({one.key: one.value for one in kept.metadata_props}["vitrail"])["int8"] is True
+
+
+@torch.no_grad()
+def test_what_is_not_free_in_size_says_so_and_what_is_wrong_is_said(tmp_path):
+    weights = weights_of(kernel="local")
+    assert not save_onnx(weights, tmp_path / "model.onnx")
+    model, pictures = read(tmp_path / "model.onnx").model(), torch.rand(3, 3, 16, 16)
+    torch.testing.assert_close(model(pictures), weights.model()(NORMALISE(pictures)), rtol=0, atol=1e-4)
+    with pytest.raises(InputError, match="24 x 16"):
+        model(torch.rand(1, 3, 24, 16))
+    with pytest.raises(InputError, match="no tensors"):
+        vt.save(vt.load(tmp_path / "model.onnx"), tmp_path / "run")
+    with pytest.raises(InputError, match="leave heads out"):
+        read(tmp_path / "model.onnx", heads=3)
+    with pytest.raises(InputError, match="ONNX file already"):
+        save_onnx(read(tmp_path / "model.onnx"), tmp_path / "again.onnx")
+    graph = onnx.load(str(tmp_path / "model.onnx"))
+    about = json.loads({one.key: one.value for one in graph.metadata_props}["vitrail"])
+    for change, said in (({"family": "gpt"}, "gpt"), ({"model": {**about["model"], "classes": 7}}, "7 classes")):
+        onnx.helper.set_model_props(graph, {"vitrail": json.dumps({**about, "labels": None, **change})})
+        onnx.save(graph, str(tmp_path / "other.onnx"))
+        with pytest.raises(InputError, match=said):
+            read(tmp_path / "other.onnx").model()(pictures)
+    assert not list(tmp_path.glob(".*"))
 
 
 def vitrail(*words):

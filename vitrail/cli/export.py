@@ -1,5 +1,6 @@
 """``vitrail export``."""
 
+import tempfile
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +16,10 @@ FORMATS = ("onnx",)
 
 def export(
     run: Annotated[str, typer.Argument(help="A run directory, or weights with a head.", metavar="RUN")],
-    out: Annotated[Path | None, typer.Option(help="File to write. Default: RUN/model.onnx.", metavar="FILE")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="File to write. Default: model.onnx, or model.int8.onnx, in RUN.", metavar="FILE"),
+    ] = None,
     name: Annotated[str, typer.Option("--format", help="Format: onnx.", metavar="F")] = "onnx",
     int8: Annotated[
         bool, typer.Option("--int8", help="Weights and activations of eight bits: smaller, and faster in batches.")
@@ -40,12 +44,18 @@ def export(
         weights = Run(run).weights()
     for note in weights.remarks:
         say(f"note: {note}")
-    with working(f"Writing {target} ..."):
-        save_onnx(weights, target)
+    with working(f"Writing {target} ..."), tempfile.TemporaryDirectory() as aside:
+        first = Path(aside) / target.name if int8 else target
+        free = save_onnx(weights, first)
         if int8:
-            quantize_onnx(target, target)
+            quantize_onnx(first, target)
+    if weights.normalise is None:
+        say("note: nothing says how pictures are normalised; mean 0.5 and std 0.5 are assumed")
+    if not free:
+        side = " x ".join(map(str, weights.config.size))
+        say(f"note: it takes pictures of {side} pixels alone: a part of the model is not free in size as ONNX has it")
     size = target.stat().st_size
     if as_json:
-        print_json({"run": run, "to": str(target), "format": "onnx", "int8": int8, "bytes": size})
+        print_json({"run": run, "to": str(target), "format": "onnx", "int8": int8, "free": free, "bytes": size})
         return
     tell(f"{run} written to {target} ({size / 1e6:.1f} MB{', 8 bits' * int8})")

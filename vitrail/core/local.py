@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from vitrail.core.kernels import attend, kernels
 from vitrail.core.masks import Mask, TokenLayout
@@ -88,6 +89,8 @@ class Local(Sparse):
         grids = [x[:, :, prefix:].unflatten(2, (rows, columns)) for x in (q, k, v)]
         firsts = [x[:, :, :prefix] for x in (k, v)]
         attend_to = partial(self._band, mask.present)
+        if torch._C._functorch.peek_interpreter_stack() is not None:  # noqa: SLF001  # which wants plain operations
+            return _in_bands(attend_to, bands, *grids, *firsts).flatten(2, 3)
         return cast("Tensor", _Banded.apply(attend_to, bands, *grids, *firsts)).flatten(2, 3)  # type: ignore[no-untyped-call]
 
     def _band(  # noqa: PLR0917
@@ -125,9 +128,10 @@ class _Banded(torch.autograd.Function):
     def forward(ctx: Any, attend_to: Callable[..., Tensor], bands: "list[Band]", *tensors: Tensor) -> Tensor:
         ctx.attend_to, ctx.bands = attend_to, bands
         ctx.save_for_backward(*tensors)
-        return torch.cat([attend_to(band, *_of(band, *tensors)) for band in bands], 2)
+        return _in_bands(attend_to, bands, *tensors)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         whole = [torch.zeros_like(one) for one in ctx.saved_tensors]
         for band in ctx.bands:
@@ -138,6 +142,10 @@ class _Banded(torch.autograd.Function):
             for total, part in zip(_of(band, *whole), found, strict=True):
                 total.add_(part)
         return None, None, *whole
+
+
+def _in_bands(attend_to: Callable[..., Tensor], bands: "list[Band]", *tensors: Tensor) -> Tensor:
+    return torch.cat([attend_to(band, *_of(band, *tensors)) for band in bands], 2)
 
 
 def _of(band: "Band", *tensors: Tensor) -> list[Tensor]:

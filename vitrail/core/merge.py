@@ -24,7 +24,7 @@ class Groups:
     def each(cls, x: Tensor) -> "Groups":
         """Every token by itself."""
         alone = torch.arange(x.shape[1], device=x.device).expand(x.shape[:2])
-        return cls(alone, torch.ones_like(alone, dtype=x.dtype))
+        return cls(alone, torch.ones_like(alone, dtype=torch.float32))
 
     def joined(self, into: Tensor, count: int) -> "Groups":
         """With each group made a part of another (b m), of so many."""
@@ -58,7 +58,7 @@ def matching(keys: Tensor, count: int, prefix: int) -> tuple[Tensor, int]:
 
 def merged(x: Tensor, size: Tensor, into: Tensor, count: int) -> Tensor:
     """(b m w) -> (b count w): means, each token weighed by how many it stands for."""
-    weights = size[..., None]
+    weights = size[..., None].to(x.dtype)
     whole = torch.zeros(x.shape[0], count, x.shape[-1], dtype=x.dtype, device=x.device)
     total = torch.zeros(x.shape[0], count, 1, dtype=x.dtype, device=x.device)
     place = into[..., None]
@@ -88,7 +88,9 @@ class MergingStack(Stack):
             return self.forward(x, mask)[:, rows]
         groups = Groups.each(x)
         for number, (block, count) in enumerate(zip(self, self.counts, strict=True), 1):
-            if number == len(self) and block.alone(rows, mask) and self._kept():
+            if not self._kept():
+                continue
+            if number == len(self) and block.alone(rows, mask):
                 return block.rows(x, rows, self._sized(mask, groups))
             x, groups = self._step(block, x, mask, groups, count)
         return x[:, rows]
@@ -97,15 +99,14 @@ class MergingStack(Stack):
         """What each of the last blocks gives, of all tokens."""
         given, groups = [], Groups.each(x)
         for number, (block, few) in enumerate(zip(self, self.counts, strict=True), 1):
-            x, groups = self._step(block, x, mask, groups, few)
+            if self._kept():
+                x, groups = self._step(block, x, mask, groups, few)
             if number > len(self) - count:
                 given.append(groups.spread(x))
         return given
 
     def _step(self, block: Block, x: Tensor, mask: Mask, groups: Groups, count: int) -> tuple[Tensor, Groups]:
         """A block on groups (b m w)."""
-        if not self._kept():
-            return x, groups
         looking, after = _looked_at(), groups
 
         def between(stream: Tensor, keys: Tensor) -> Tensor:

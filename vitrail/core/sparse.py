@@ -55,7 +55,7 @@ class Sparse(Kernel):
     def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask = NONE) -> Tensor:
         if mask.causal and not self.causal:
             raise InputError(f"{type(self).__name__} attention sees what comes later; choose a kernel that does not.")
-        odd = mask.window is not None and mask.layout is not None  # a window in raster order
+        odd = mask.layout is not None and (mask.window is not None or mask.causal)  # in raster order
         if q.shape[-2] != k.shape[-2] or mask.bias is not None or odd:
             return self.pattern(q, k, mask) @ v
         return self.fast(q, k, v, mask)

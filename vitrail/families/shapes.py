@@ -1,6 +1,6 @@
 """What every Transformer's shape has: its blocks. Without torch, as all shapes."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, ValidationInfo, model_validator
 
@@ -31,6 +31,8 @@ Depth = Annotated[int, Field(ge=1, le=10_000)]  # ten times the deepest Transfor
 
 class TransformerShape(Shape):
     """The blocks of a Transformer: the papers' numbers by their names."""
+
+    stacks: ClassVar[tuple[str, ...]] = ("encoder",)  # what the model calls its blocks
 
     width: PositiveInt
     depth: Depth
@@ -75,6 +77,9 @@ class TransformerShape(Shape):
                 f"heads={list(self.heads)} differ by layer, so the width of a head is not width / heads; give it too, "
                 f"such as head={max(1, self.width // max(1, self.most_heads))}."
             )
+        for path in self.factors:
+            if path.split(".")[0] not in self.stacks:
+                raise InputError(f"factors names {path!r}, which is not in {' or '.join(self.stacks)}; leave it out.")
         wide = self.head or self.width // max(1, self.most_heads)
         if self.position == "rotary" and wide % 2:
             raise InputError(f"position='rotary' turns pairs of numbers, and a head has {wide}; choose an even number.")

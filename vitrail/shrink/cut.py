@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vitrail.core import activations
+from vitrail.core import activations, kernels
 from vitrail.errors import InputError
 from vitrail.families.shapes import TransformerShape
 from vitrail.weights import Weights
@@ -26,6 +26,11 @@ class Kept:
 def cut(weights: Weights, kept: Kept) -> Weights:
     """Weights with some heads and neurons alone, each of which reads and writes as before."""
     config = checked(weights)
+    for name, given in (("heads", kept.heads), ("neurons", kept.neurons)):
+        if given is not None and len(given) != config.depth:
+            raise InputError(
+                f"{name} are given for {len(given)} layers, and there are {config.depth}; give each its own."
+            )
     state, heads, hidden = dict(weights.state), list[int](), list[int]()
     for layer, (count, neurons) in enumerate(config.layers):
         block = f"{STACK}.{layer}."
@@ -47,6 +52,9 @@ def cut(weights: Weights, kept: Kept) -> Weights:
 def without_layers(weights: Weights, gone: Sequence[int]) -> Weights:
     """Weights without some layers; those that stay come one after another, as they were."""
     config = checked(weights)
+    beyond = [layer for layer in gone if not 0 <= layer < config.depth]
+    if beyond:
+        raise InputError(f"layer {beyond[0]} is not there; there are {config.depth}, counted from 0.")
     stay = [layer for layer in range(config.depth) if layer not in set(gone)]
     if not stay:
         raise InputError(f"all {config.depth} layers cannot be left out; keep one.")
@@ -62,8 +70,6 @@ def without_layers(weights: Weights, gone: Sequence[int]) -> Weights:
     fields["factors"] = {name: rank for name, rank in factors.items() if name is not None}
     if fields.get("last", 0) > len(stay):
         raise InputError(f"the head reads {fields['last']} layers, and {len(stay)} would be left; keep more.")
-    if len({heads for heads, _ in config.layers}) > 1 and config.head is None:
-        fields["head"] = config.width // config.most_heads
     return replace(weights, config=type(config)(**fields), state=state)
 
 
@@ -76,9 +82,8 @@ def checked(weights: Weights) -> TransformerShape:
         raise InputError(f"{weights.path!r} translates: its layers are cut by distil, into fewer of them.")
     if config.position == "relative":
         raise InputError(f"{weights.path!r} has position='relative', a bias for each head of all layers: none is cut.")
-    name = config.kernel if isinstance(config.kernel, str) else config.kernel["name"]
-    if name in ("span", "lowrank"):
-        raise InputError(f"{weights.path!r} has kernel={name!r}, with weights of its own for each head: none is cut.")
+    if not kernels.make(config.kernel).bare:
+        raise InputError(f"{weights.path!r} has kernel={config.kernel!r}, with weights of its own: none is cut.")
     return config
 
 

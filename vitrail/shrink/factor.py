@@ -48,12 +48,16 @@ def product(weight: Tensor, rank: int, inputs: Tensor | None = None) -> tuple[Te
     if inputs is None:
         u, s, v = torch.linalg.svd(w, full_matrices=False)
         return _own(u[:, :rank] * s[:rank], weight), _own(v[:rank], weight)
-    c = inputs.double()
-    c = c + SHRINK * c.diagonal().mean().clamp(min=1e-12) * torch.eye(len(c), dtype=c.dtype)
-    root = torch.linalg.cholesky(c)
+    root = _root(inputs)
     u, s, v = torch.linalg.svd(w @ root, full_matrices=False)
     down = torch.linalg.solve_triangular(root, v[:rank], upper=False, left=False)
     return _own(u[:, :rank] * s[:rank], weight), _own(down, weight)
+
+
+def _root(moment: Tensor) -> Tensor:
+    """S of S S^T = C, the inputs' second moment and a little of every direction."""
+    c = moment.double()
+    return torch.linalg.cholesky(c + SHRINK * c.diagonal().mean().clamp(min=1e-12) * torch.eye(len(c), dtype=c.dtype))
 
 
 def _own(x: Tensor, like: Tensor) -> Tensor:
@@ -70,16 +74,14 @@ def spectra(weights: Mapping[str, Tensor], seen: Mapping[str, Tensor] | None = N
     for path, weight in weights.items():
         w = weight.double()
         if seen is not None:
-            c = seen[path].double()
-            c = c + SHRINK * c.diagonal().mean().clamp(min=1e-12) * torch.eye(len(c), dtype=c.dtype)
-            w = w @ torch.linalg.cholesky(c)
+            w = w @ _root(seen[path])
         squares = torch.linalg.svdvals(w) ** 2
         found[path] = squares / squares.sum()
     return found
 
 
 def ranks(weights: Mapping[str, Tensor], spectrum: Mapping[str, Tensor], share: float) -> dict[str, int]:
-    """The rank of each map, chosen so that all together have at most this share of their numbers.
+    """The rank of each map, chosen so that all together have at most this share of their numbers, if that can be.
 
     All maps lose the same share of what comes through them, the least that is enough. A map that would not be smaller
     as a product stays whole, and is not named.
@@ -117,6 +119,8 @@ def factored(weights: Weights, chosen: Mapping[str, int], seen: Mapping[str, Ten
         if f"{path}.weight" not in state:
             raise InputError(f"{weights.path!r} has no map {path!r} to factor.")
         weight = state.pop(f"{path}.weight")
+        if rank > min(weight.shape):
+            raise InputError(f"{path!r} has a rank of {min(weight.shape)} at most, and {rank} is asked for.")
         up, down = product(weight, rank, None if seen is None else seen[path])
         state |= {f"{path}.up.weight": up, f"{path}.down.weight": down}
         if f"{path}.bias" in state:

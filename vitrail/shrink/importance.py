@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vitrail.core.block import Block, FeedForward
+from vitrail.core.block import Block, FeedForward, every_row
 from vitrail.data import Batch
 from vitrail.families import Model
 from vitrail.progress import Progress, silent
@@ -25,9 +25,11 @@ def by_gradient(model: Model, loss: Loss, batches: Iterable[Batch]) -> tuple[lis
     heads = [torch.zeros(_heads(block)) for block in blocks]
     neurons = [torch.zeros(_neurons(block)) for block in blocks]
     model.eval()
+    count = 0
     for batch in batches:
-        with _watched(blocks) as seen:
-            loss(model, batch).backward()
+        count += batch.count
+        with _whole(), _watched(blocks) as seen:
+            (loss(model, batch) * batch.count).backward()
         for (kind, layer), given in seen.items():
             for one in given:
                 moved = (one * one.grad).detach() if one.grad is not None else torch.zeros_like(one)
@@ -36,7 +38,7 @@ def by_gradient(model: Model, loss: Loss, batches: Iterable[Batch]) -> tuple[lis
                 else:
                     neurons[layer] += moved.flatten(1, -2).sum(1).abs().sum(0)
         model.zero_grad()
-    return heads, neurons
+    return [one / max(1, count) for one in heads], [one / max(1, count) for one in neurons]
 
 
 @torch.no_grad()
@@ -48,7 +50,7 @@ def heads_left_out(model: Model, loss: Loss, batches: Sequence[Batch], progress:
     every = [(layer, head) for layer, heads in enumerate(grown) for head in range(len(heads))]
     for layer, head in progress("heads left out, one by one", every, len(every)):
         attention: Any = model.blocks[layer].attention
-        with _changed(attention.f.kernel, partial(_silenced, head)):
+        with _whole(), _changed(attention.f.kernel, partial(_silenced, head)):
             grown[layer][head] = _mean(model, loss, batches) - whole
     return grown
 
@@ -66,6 +68,16 @@ def layers_left_out(model: Model, loss: Loss, batches: Sequence[Batch], progress
         finally:
             block.attention, block.feed_forward, block.cross = parts
     return torch.tensor(grown)
+
+
+@contextmanager
+def _whole() -> Iterator[None]:
+    """With every row of every kernel computed, and by that kernel."""
+    before = every_row.set(True)
+    try:
+        yield
+    finally:
+        every_row.reset(before)
 
 
 def _mean(model: Model, loss: Loss, batches: Sequence[Batch]) -> float:

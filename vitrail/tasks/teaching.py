@@ -10,9 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitrail.core.attention import Attention
-from vitrail.core.block import Block
+from vitrail.core.block import Block, looked_at
 from vitrail.errors import InputError
 
+ROWS = 2  # tokens for each number of a hidden state, at least, that a map is found by
 HEADS = 12  # that relations are cut in, at most
 RIDGE = 1e-3  # of the mean variance, by which a map of hidden states is held back
 
@@ -31,6 +32,11 @@ def hidden_alike(student: Tensor, teacher: Tensor) -> Tensor:
     nothing of it to keep, and a training that is taken up again goes on as it would have.
     """
     s, t = (x.flatten(0, -2).float() for x in (student, teacher))
+    if len(s) < ROWS * s.shape[1]:
+        raise InputError(
+            f"{len(s)} tokens at a time are too few to find a map of {s.shape[1]} numbers by; choose a larger "
+            f"train.batch, or leave teacher.hidden out."
+        )
     s, t = s - s.mean(0), (t - t.mean(0)).detach()
     with torch.no_grad():
         moment = s.T @ s
@@ -60,18 +66,28 @@ def _relation(a: Tensor, b: Tensor, heads: int) -> Tensor:
 
 
 class Seen:
-    """What was seen of a model in one call: the stream after some blocks (b n w), and q, k, v of the last (b n w)."""
+    """What was seen of a model in one call: the stream after some blocks (b n w), by their numbers, and q, k, v of the
+    last attention (b n w); of blocks that ran.
+    """
 
     def __init__(self) -> None:
-        self.hidden: list[Tensor] = []
+        self.hidden: dict[int, Tensor] = {}
         self.q = self.k = self.v = torch.zeros(0)
 
 
 @contextmanager
 def watched(blocks: Sequence[Block], layers: Sequence[int], *, relations: bool) -> Iterator[Seen]:
-    """See what some blocks give, and what the last attention is given."""
-    seen = Seen()
-    handles = [blocks[layer].register_forward_hook(lambda _, __, x: seen.hidden.append(x)) for layer in layers]
+    """See what some blocks give, and what the last attention is given, of every token."""
+    seen, handles = Seen(), []
+
+    def stream(layer: int) -> None:
+        def keep(_: nn.Module, __: Any, x: Tensor) -> None:
+            seen.hidden[layer] = x
+
+        handles.append(blocks[layer].register_forward_hook(keep))
+
+    for layer in layers:
+        stream(layer)
     if relations:
         last = next((block.attention.f for block in reversed(blocks) if block.attention is not None), None)
         if not isinstance(last, Attention):
@@ -81,9 +97,11 @@ def watched(blocks: Sequence[Block], layers: Sequence[int], *, relations: bool) 
             seen.q, seen.k, seen.v = (x.transpose(1, 2).flatten(2) for x in given[:3])
 
         handles.append(last.kernel.register_forward_hook(keep))
+    before = looked_at.set(bool(handles) or looked_at.get())  # merged tokens are shown one by one
     try:
         yield seen
     finally:
+        looked_at.reset(before)
         for handle in handles:
             handle.remove()
 
@@ -109,7 +127,9 @@ class Lessons:
         hidden: float = 0.0,
         relations: float = 0.0,
         hard: bool = False,
+        given: Callable[[Any], Any] = lambda inputs: inputs,
     ) -> None:
+        self.given = given  # what the teacher is given, of what the student is
         self.teacher = teacher.eval().requires_grad_(requires_grad=False)
         self.weight, self.temperature, self.hidden, self.relations = weight, temperature, hidden, relations
         self.hard = hard
@@ -121,23 +141,21 @@ class Lessons:
 
         The student is called by ``forward``, which may be wrapped; its own blocks are those of ``student``.
         """
-        inside = bool(self.hidden or self.relations)
+        inside, relations = bool(self.hidden or self.relations), bool(self.relations)
+        self.teacher.to(next(student.parameters()).device)
+        if inside:
+            _check_tokens(student, self.teacher)
         pairs = layers_of(len(student.blocks), len(self.teacher.blocks)) if self.hidden else []
-        with (
-            torch.no_grad(),
-            watched(self.teacher.blocks, [t for _, t in pairs], relations=bool(self.relations)) as theirs,
-        ):
-            taught = self.teacher(inputs, shortest=not inside)
-        with watched(student.blocks, [s for s, _ in pairs], relations=bool(self.relations)) as ours:
+        with torch.no_grad(), watched(self.teacher.blocks, [t for _, t in pairs], relations=relations) as theirs:
+            taught = self.teacher(self.given(inputs), shortest=not inside)
+        with watched(student.blocks, [s for s, _ in pairs], relations=relations) as ours:
             apart = {"apart": True} if self.hard else {}
             said = forward(inputs, shortest=not inside, **apart)
-        loss = self._answers(said, taught, own)
-        if self.hidden:
-            both = list(zip(ours.hidden, theirs.hidden, strict=True))
-            _check_tokens(*both[0])
-            loss = loss + self.hidden * torch.stack([hidden_alike(*pair) for pair in both]).mean()
-        if self.relations:
-            _check_tokens(ours.q, theirs.q)
+        loss = self._answers(said, taught[..., : said.shape[-1]], own)
+        ran = [(ours.hidden[s], theirs.hidden[t]) for s, t in pairs if s in ours.hidden]  # all, without LayerDrop
+        if ran:
+            loss = loss + self.hidden * torch.stack([hidden_alike(*pair) for pair in ran]).mean()
+        if relations and ours.q.numel():
             loss = loss + self.relations * relations_alike(ours, theirs)
         return loss
 
@@ -150,9 +168,11 @@ class Lessons:
         return (1 - self.weight) * own(said) + self.weight * answers_alike(said, taught, self.temperature)
 
 
-def _check_tokens(one: Tensor, other: Tensor) -> None:
-    if one.shape[1] != other.shape[1]:
+def _check_tokens(student: Any, teacher: Any) -> None:
+    """What two models have of a picture is token by token the same."""
+    laid = [(one.config.grid, one.config.prefix, one.config.registers, one.config.tokens) for one in (student, teacher)]
+    if laid[0] != laid[1]:
         raise InputError(
-            f"the student has {one.shape[1]} tokens and its teacher {other.shape[1]}, so that their states are not "
-            f"alike; leave teacher.hidden and teacher.relations out."
+            "the student's tokens are not its teacher's (patches, class token, registers), so that their states are "
+            "not alike; leave teacher.hidden and teacher.relations out."
         )

@@ -5,6 +5,7 @@ numbers again, those that were meant, so that a model is the same before and aft
 """
 
 from collections.abc import Mapping
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -39,14 +40,14 @@ def pack(tensor: Tensor, bits: int) -> dict[str, Tensor]:
         raise InputError(f"bits={bits} does not fit; it should be from 1 to 8.")
     x = tensor.detach().float().flatten()
     away = (x - x.mean()).abs() > FAR * x.std().clamp(min=1e-30)
-    values = _means(x[~away] if bool((~away).any()) else x, 2**bits)
-    codes = _nearest(x, values)
+    values = _means(x[~away] if bool((~away).any()) else x, 2**bits).to(tensor.dtype)
+    codes = _nearest(x, values.float())
     places = away.nonzero()[:, 0]
     return {
         "codes": torch.from_numpy(_packed(codes.numpy().astype(np.uint8), bits)),
         "values": values,
         "shape": torch.tensor([*tensor.shape, bits]),
-        "far": x[away],
+        "far": tensor.detach().flatten()[away],
         "places": places.int(),
     }
 
@@ -54,7 +55,7 @@ def pack(tensor: Tensor, bits: int) -> dict[str, Tensor]:
 def unpack(parts: Mapping[str, Tensor]) -> Tensor:
     """The tensor that was packed, each entry as near as it was kept."""
     *shape, bits = parts["shape"].tolist()
-    count = int(np.prod(shape))
+    count = prod(shape)
     codes = torch.from_numpy(_unpacked(parts["codes"].numpy(), bits, count).astype(np.int64))
     x = parts["values"][codes]
     x[parts["places"].long()] = parts["far"]
@@ -93,8 +94,8 @@ def _read(parts: Mapping[str, Lazy], name: str, path: str) -> Tensor:
 def _shape(parts: Mapping[str, Lazy], path: str) -> list[int]:
     shape: Any = parts["shape"].read().tolist()
     whole = isinstance(shape, list) and len(shape) > 1 and all(isinstance(one, int) and one > 0 for one in shape)
-    room = int(np.prod(parts["codes"].shape)) * 8
-    if not whole or shape[-1] > 8 or int(np.prod([int(one) for one in shape])) > room:  # noqa: PLR2004
+    room = prod(parts["codes"].shape) * 8
+    if not whole or shape[-1] > 8 or prod(shape) > room:  # noqa: PLR2004
         raise InputError(f"{path!r} has a packed tensor of a shape that cannot be; {AGAIN}.")
     return shape[:-1]
 

@@ -10,7 +10,7 @@ import json
 import logging
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,28 +25,69 @@ from vitrail.data.normalise import Normalise
 from vitrail.errors import AGAIN, InputError
 from vitrail.families import ViT
 from vitrail.files import whole
-from vitrail.weights.weights import Usage, Weights, checked_config, described, stated_fit, stated_labels
+from vitrail.weights.weights import (
+    Usage,
+    Weights,
+    checked_config,
+    described,
+    normalisation,
+    stated_fit,
+    stated_labels,
+)
 
 KEY = "vitrail"  # of what the metadata say
+LARGEST = 1_500_000_000  # bytes of weights in one file
 SIDES = 4096  # patches down and across, at most
 INPUT, OUTPUTS = "pictures", ("logits", "features")
 
 
-def save_onnx(weights: Weights, path: Path) -> None:
-    """Write a model that labels pictures."""
-    model = weights.model().float()
+def save_onnx(weights: Weights, path: Path) -> bool:
+    """Write a model that labels pictures; whether it takes them of any size, or of its own alone.
+
+    What was written is tried before it has its name: it says what the model says.
+    """
+    model = weights.model().float() if not isinstance(weights, OnnxWeights) else None
     if not isinstance(model, ViT):
-        raise InputError(f"{weights.path!r} is a {weights.family}; ONNX files are of models that label pictures.")
-    config = weights.config
-    graph = _exported(_Whole(model, _normalise(weights)), config)
+        what = "is an ONNX file already" if model is None else f"is a {weights.family}, which labels no pictures"
+        raise InputError(f"{weights.path!r} {what}; give a run, or weights, of a vit.")
+    size = 4 * sum(tensor.numel() for tensor in model.state_dict().values())
+    if size > LARGEST:
+        raise InputError(f"{weights.path!r} has {size / 1e9:.1f} GB of weights, and a file of this kind holds 1.5 GB.")
+    made = _Whole(model, normalisation(weights)).eval()
     usage = Usage(weights.normalise, weights.labels, weights.fit)
-    about = described(config, "vitrail", usage)
-    graph.model.metadata_props[KEY] = json.dumps(about)
-    for node in graph.model.graph.all_nodes():  # which would each tell where in PyTorch it comes from
-        node.metadata_props.clear()
-        node.doc_string = None
-    with whole(path) as part:
-        graph.save(str(part))
+    about = described(weights.config, "vitrail", usage)
+    for free in (True, False):
+        try:
+            graph = _exported(made, weights.config, free=free)
+            graph.model.metadata_props[KEY] = json.dumps({**about, "free": free})
+            for node in graph.model.graph.all_nodes():  # which would each tell where in PyTorch it comes from
+                node.metadata_props.clear()
+                node.doc_string = None
+            with whole(path) as part:
+                graph.save(str(part))
+                _try(part, made, weights.config, free=free)
+        except OSError:
+            raise
+        except Exception as error:  # noqa: BLE001  # of a part that PyTorch or ONNX Runtime has no way for
+            why = str(error).strip().splitlines()[:1]
+        else:
+            return free
+    raise InputError(f"{weights.path!r} has a part that ONNX files have no place for: {' '.join(why)[:160]}.")
+
+
+def _try(path: Path, model: nn.Module, config: Any, *, free: bool) -> None:
+    """A file's answers are the model's, at its own size and, if it may have any, at others."""
+    session = OnnxModel(path, config).session
+    (down, across), patch = config.size, config.patch
+    sizes = [(down, across), *([(down + patch, across), (down, across + 2 * patch)] if free else [])]
+    for number, (height, width) in enumerate(sizes, 1):
+        pictures = torch.rand(number, config.channels, height, width)
+        with torch.no_grad():
+            expected = [part.numpy() for part in model(pictures)]
+        found = session.run(list(OUTPUTS), {INPUT: pictures.numpy()})
+        for one, other in zip(found, expected, strict=True):
+            if one.shape != other.shape or not np.allclose(one, other, rtol=1e-3, atol=1e-3):
+                raise ValueError(f"answers differ at {height} x {width} pixels")
 
 
 class _Whole(nn.Module):
@@ -66,19 +107,21 @@ class _Whole(nn.Module):
         return self.model.answers_and_features((pictures - self.mean) / self.std)
 
 
-def _exported(model: nn.Module, config: Any) -> Any:
-    batch = torch.export.Dim("batch", min=1, max=2**20)
-    rows, columns = (torch.export.Dim(name, min=2, max=SIDES) for name in ("rows", "columns"))
-    patch, grid = config.patch, [max(3, side) for side in config.grid]
-    free = {0: batch, 2: patch * rows, 3: patch * columns}
-    example = torch.zeros(2, config.channels, patch * grid[0], patch * (grid[1] + (grid[0] == grid[1])))
+def _exported(model: nn.Module, config: Any, *, free: bool) -> Any:
+    """The graph; to be free in size it is followed at a size that has nothing in common with the model's own."""
+    patch, (down, across) = config.patch, config.grid
+    shape: dict[int, Any] = {0: torch.export.Dim("batch", min=1, max=2**20)}
+    if free:
+        down, across = max(3, down + 1), max(4, across + 2 + (down + 1 == across + 2))
+        rows, columns = (torch.export.Dim(name, min=2, max=SIDES) for name in ("rows", "columns"))
+        shape |= {2: patch * rows, 3: patch * columns}
     with _quiet():
         return torch.onnx.export(
-            model.eval(),
-            (example,),
+            model,
+            (torch.zeros(2, config.channels, patch * down, patch * across),),
             None,
             dynamo=True,
-            dynamic_shapes=(free,),
+            dynamic_shapes=(shape,),
             input_names=[INPUT],
             output_names=list(OUTPUTS),
             verbose=False,
@@ -97,13 +140,6 @@ def _quiet() -> Iterator[None]:
             yield
     finally:
         log.setLevel(level)
-
-
-def _normalise(weights: Weights) -> Normalise:
-    channels = weights.config.channels
-    if weights.normalise is None:
-        return Normalise((0.5,) * channels, (0.5,) * channels)
-    return weights.normalise if len(weights.normalise.mean) == channels else weights.normalise.even(channels)
 
 
 class OnnxModel(nn.Module):
@@ -138,7 +174,16 @@ class OnnxModel(nn.Module):
 
     def _run(self, images: Tensor, name: str) -> Tensor:
         given = {INPUT: np.ascontiguousarray(images.detach().cpu().float().numpy())}
-        return torch.from_numpy(self.session.run([name], given)[0])
+        try:
+            found = self.session.run([name], given)[0]
+        except Exception as error:  # noqa: BLE001  # of ONNX Runtime's making
+            size = " x ".join(map(str, images.shape[2:]))
+            why = " ".join(str(error).split())[:160]
+            raise InputError(f"{str(self.path)!r} cannot be run on pictures of {size} pixels: {why}.") from None
+        classes = self.config.classes
+        if name == "logits" and classes and found.shape[-1] != classes:
+            raise InputError(f"{str(self.path)!r} says {classes} classes, and answers with {found.shape[-1]}; {AGAIN}.")
+        return torch.from_numpy(found)
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,7 +196,12 @@ class OnnxWeights(Weights):
 
     def adapted(self, *, head: str = "keep", **changes: Any) -> Weights:
         """As it is, or not at all."""
-        wanted = [name for name, value in changes.items() if value not in (None, getattr(self.config, name, None))]
+        own = {"image": (self.config.image, self.config.size)}
+        wanted = [
+            name
+            for name, value in changes.items()
+            if value is not None and value not in own.get(name, (getattr(self.config, name, None),))
+        ]
         if wanted or head != "keep":
             raise InputError(f"{self.path!r} is an ONNX file, used as it is; change the run that it was made of.")
         return self
@@ -175,11 +225,13 @@ def metadata(path: Path) -> dict[str, Any]:
     return about
 
 
-def read_onnx(path: Path, *, stated: bool = False) -> OnnxWeights:
-    """What a file is; how pictures are normalised is not to be stated."""
+def read_onnx(path: Path, *, stated: Sequence[str] = ()) -> OnnxWeights:
+    """What a file is; nothing of it is to be stated."""
     if stated:
-        raise InputError(f"{str(path)!r} normalises pictures itself; leave --normalise out.")
+        raise InputError(f"{str(path)!r} says itself what it is, and normalises pictures; leave {stated[0]} out.")
     about = metadata(path)
+    if about["family"] != "vit":
+        raise InputError(f"{str(path)!r} says that it is a {about['family']!r}, which no ONNX file here is; {AGAIN}.")
     config = checked_config(str(path), about["family"], about["model"], {})
     unit = Normalise((0.0,) * config.channels, (1.0,) * config.channels)  # it normalises pictures itself
     labels = stated_labels(about.get("labels"), str(path))

@@ -62,9 +62,9 @@ def read(
     location = fetch(os.fspath(path)) if os.fspath(path).startswith("hf:") else Path(path)
     if not location.is_file() and not location.is_dir():
         raise InputError(f"{str(location)!r} is not there; give a run directory, a file of weights, or hf:owner/name.")
-    if is_onnx(location):
-        return read_onnx(location, stated=normalise is not None)
     request = _request(strict, normalise, stated, {"image": image, "channels": channels})
+    if is_onnx(location):
+        return read_onnx(location, stated=[*(["normalise"] if normalise is not None else []), *request.stated])
     about = own_config(location)
     if about is None and not location.is_dir() and location.name == "model.safetensors":
         about = own_config(location.parent)

@@ -173,6 +173,16 @@ def stated_labels(names: Any, path: str) -> tuple[str, ...] | None:
     return tuple(names) or None
 
 
+def normalisation(weights: Weights) -> Normalise:
+    """How pictures are normalised for weights; 0.5 for mean and std, where nothing says."""
+    channels = weights.config.channels
+    if weights.normalise is None:
+        return Normalise((0.5,) * channels, (0.5,) * channels)
+    if len(weights.normalise.mean) != channels:  # as it was said for colours, of a model of grey pictures
+        return weights.normalise.even(channels)
+    return weights.normalise
+
+
 def owned(state: dict[str, Tensor]) -> dict[str, Tensor]:
     """Each tensor in memory of its own: not a part of another's, nor of a file's, whose alignment moves last bits."""
     return {

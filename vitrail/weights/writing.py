@@ -36,6 +36,8 @@ def save(
     number as the nearest of 2^bits that k-means finds; what is read again are those.
     """
     model = getattr(model, "_orig_mod", model)  # of a compiled model
+    if not isinstance(model, Model):
+        raise InputError(f"a {type(model).__name__} has no tensors to write; save the model that it was made of.")
     tied = ties(model)
     every = model.state_dict().items()
     state = {name: tensor.detach().cpu().contiguous() for name, tensor in every if name not in tied}

@@ -1,6 +1,6 @@
 """The shape of an encoder-decoder Transformer."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
@@ -14,6 +14,8 @@ SENTENCE = 32  # tokens of the example that a model's cost is counted on
 
 class Seq2SeqConfig(TransformerShape):
     """The shape of an encoder-decoder Transformer; ``depth`` is of the encoder."""
+
+    stacks: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
 
     source: PositiveInt = 32_000  # tokens of the vocabulary
     target: PositiveInt = 32_000

@@ -82,9 +82,9 @@ class ViTConfig(TransformerShape):
             raise InputError(
                 f"merge={list(self.merge)} has {len(self.merge)} numbers for depth={self.depth} layers; give one each."
             )
-        if self.merge and (self.kernel != "softmax" or self.position == "relative" or self.tokens):
+        if self.merge and (self.kernel != "softmax" or self.position in ("relative", "rotary") or self.tokens):
             raise InputError(
-                "merge is of patches in softmax attention, with positions of their own; leave it out, or choose "
+                "merge is of patches in softmax attention, whose position is added to them; leave it out, or choose "
                 "kernel='softmax', another position, and no tokens."
             )
         check_size("image", self.size, self.patch)

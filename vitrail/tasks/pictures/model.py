@@ -51,10 +51,24 @@ def read_weights(recipe: PictureRecipe) -> Weights | None:
     return read(start.path, image=image, channels=channels, **how, **stated)
 
 
+def check_teacher(recipe: PictureRecipe, config: Any) -> None:
+    """What is asked of a teacher can be."""
+    teacher = recipe.teacher
+    if teacher.path is None:
+        for name in teacher.model_fields_set - {"path"}:
+            raise InputError(f"teacher.{name} is of a teacher; name one with --teacher RUN.")
+    elif recipe.weights.freeze:
+        raise InputError("a head alone is fitted to the labels, and learns from no teacher; leave --teacher out.")
+    elif teacher.hard and config.pool != "distilled":
+        raise InputError("teacher.hard is for a distillation token; set model.pool=distilled, or leave it out.")
+
+
 def read_teacher(path: str, names: tuple[str, ...], channels: int) -> Weights:
     """The weights of a run to learn from, which answers with the same classes."""
     weights = read(path)
-    if weights.family != "vit" or weights.labels != names:
+    if weights.family != "vit":
+        raise InputError(f"the teacher {path!r} is a {weights.family}, which labels no pictures; give a run that does.")
+    if weights.labels != names:
         said = ", ".join(weights.labels[:5]) if weights.labels else "none"
         raise InputError(
             f"the teacher {path!r} answers with other classes ({said}) than the pictures have "

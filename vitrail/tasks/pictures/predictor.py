@@ -17,6 +17,7 @@ from vitrail.errors import InputError
 from vitrail.families import ViT, at_once
 from vitrail.weights import Weights
 from vitrail.weights.onnx import OnnxModel
+from vitrail.weights.weights import normalisation
 
 BATCH = 32
 
@@ -151,13 +152,3 @@ class Predictor:
 def class_names(weights: Weights) -> tuple[str, ...]:
     """What the classes are called; their numbers, where nothing says."""
     return weights.labels or tuple(map(str, range(weights.config.classes)))
-
-
-def normalisation(weights: Weights) -> Normalise:
-    """How pictures are normalised for weights; 0.5 for mean and std, where nothing says."""
-    channels = weights.config.channels
-    if weights.normalise is None:
-        return Normalise((0.5,) * channels, (0.5,) * channels)
-    if len(weights.normalise.mean) != channels:  # as it was said for colours, of a model of grey pictures
-        return weights.normalise.even(channels)
-    return weights.normalise

@@ -35,6 +35,7 @@ from vitrail.tasks.pictures.examples import TestPictures, TrainingPictures, clas
 from vitrail.tasks.pictures.head import Fitted, Reading, features, fit_head, headed, readings, widest
 from vitrail.tasks.pictures.model import (
     adapted,
+    check_teacher,
     checked_recipe,
     config_of,
     keeps_head,
@@ -42,11 +43,12 @@ from vitrail.tasks.pictures.model import (
     read_teacher,
     read_weights,
 )
-from vitrail.tasks.pictures.predictor import Answer, Predictor, inputs_of, normalisation
+from vitrail.tasks.pictures.predictor import Answer, Predictor, inputs_of
 from vitrail.tasks.pictures.recipe import PictureRecipe
 from vitrail.tasks.sections import Card, Section, Table
 from vitrail.tasks.task import Choice, Measurement, Metric, Task, Trained, tasks
 from vitrail.tasks.teaching import Lessons
+from vitrail.weights.weights import normalisation
 
 if TYPE_CHECKING:
     from vitrail.families import ViT
@@ -84,6 +86,7 @@ class PictureTask(Task):
             found = parts.found
         filled, choices = choose(recipe, Facts.of(found, weights, pace_of(weights)))
         config = config_of(filled, len(found.names), weights)
+        check_teacher(filled, config)
         task = cls(
             recipe=filled,
             config=config,
@@ -93,7 +96,9 @@ class PictureTask(Task):
             files=files,
             decoded=parts,
         )
-        return _adapted(task)
+        task = _adapted(task)
+        task.taught_by  # noqa: B018  # which is read before anything is decoded
+        return task
 
     def gathered(self, progress: Progress = silent) -> "PictureTask":
         """Decode the pictures at the model's size."""
@@ -214,7 +219,9 @@ class PictureTask(Task):
                 "teacher.hard is for a distillation token; add --set model.pool=distilled, or leave it out."
             )
         how = teacher.model_dump(exclude={"path"})
-        return Lessons(weights.adapted(image=self.config.size).model().float(), **how)
+        ours, theirs = self.normalise, normalisation(weights)
+        given = (lambda images: images) if ours == theirs else (lambda images: theirs(ours.undone(images)))
+        return Lessons(weights.adapted(image=self.config.size).model().float(), given=given, **how)
 
     @cached_property
     def taught_by(self) -> "Weights | None":
@@ -339,7 +346,8 @@ class PictureTask(Task):
     def settings(self) -> list[tuple[str, str]]:
         changes = [f"{name} {value:g}" for name, value in self.recipe.augment.model_dump().items() if value]
         augment = [] if self.recipe.weights.freeze else [("augment", ", ".join(changes) or "nothing")]
-        stated = None if self.weights is None else self.weights.normalise
+        given = self.weights or self.taught_by
+        stated = None if given is None else given.normalise
         return [*augment, ("normalise", str(stated) if stated else "by the mean and std of the pictures to train on")]
 
     def cards(self, measurement: Measurement) -> list[Card]:

@@ -15,8 +15,8 @@ from vitrail.files import Pathlike
 from vitrail.progress import Progress, silent
 from vitrail.tasks.pictures.choices import sides_for
 from vitrail.tasks.pictures.head import features, fit_head
-from vitrail.tasks.pictures.predictor import normalisation
 from vitrail.weights import Weights, read
+from vitrail.weights.weights import normalisation
 
 if TYPE_CHECKING:
     from vitrail.families import ViT

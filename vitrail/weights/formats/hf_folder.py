@@ -51,6 +51,7 @@ def refuse(config: Any, kind: str, wanted: Mapping[str, tuple[Any, ...]]) -> Non
         "head": (None,),
         "rank": (None,),
         "layer_scale": (None,),
+        "factors": ({},),
         "position": ("learned",),
         "scaled": (False,),
         "activation": tuple(ACTIVATIONS.values()),

@@ -216,6 +216,7 @@ def _kind(config: Seq2SeqConfig) -> str:
         "head": (None,),
         "rank": (None,),
         "layer_scale": (None,),
+        "factors": ({},),
         "activation": tuple(ACTIVATIONS.values()),
         "shared": (True, False) if kind == "marian" else (True,),
     }

@@ -108,6 +108,8 @@ class ViTFormat(Shape, Format):
             "order": ("pre",),
             "rank": (None,),
             "tokens": (0,),
+            "merge": (0,),
+            "factors": ({},),
             "position": ("learned",),
             "pool": ("class", "mean", "distilled"),
             "last": (1,),
