@@ -55,8 +55,9 @@ def check_teacher(recipe: PictureRecipe, config: Any) -> None:
     """What is asked of a teacher can be."""
     teacher = recipe.teacher
     if teacher.path is None:
-        for name in teacher.model_fields_set - {"path"}:
-            raise InputError(f"teacher.{name} is of a teacher; name one with --teacher RUN.")
+        for name, field in type(teacher).model_fields.items():
+            if getattr(teacher, name) != field.default:
+                raise InputError(f"teacher.{name} is of a teacher; name one with --teacher RUN.")
     elif recipe.weights.freeze:
         raise InputError("a head alone is fitted to the labels, and learns from no teacher; leave --teacher out.")
     elif teacher.hard and config.pool != "distilled":
