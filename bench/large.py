@@ -7,13 +7,12 @@ their peak beyond the model itself, in brackets the whole process. Positions and
 """
 
 import argparse
-import multiprocessing
 import statistics
 import time
 from typing import Any
 
 import torch
-from scale import highest
+from scale import apart, highest
 from torch.profiler import ProfilerActivity, profile
 
 import vitrail as vt
@@ -42,8 +41,8 @@ def once(model: Any, *, training: bool) -> float:
     return time.perf_counter() - began
 
 
-def peak(name: str, kernel: Any, training: bool, answer: Any) -> None:
-    """In a process of its own: megabytes that tensors have at the peak, and the process, beyond those of the model."""
+def peak(name: str, kernel: Any, training: bool) -> tuple[float, float]:
+    """Megabytes that tensors have at the peak, and the process, beyond those of the model."""
     return_memory()
     model = made(name, kernel)
     before = highest(afresh=True)
@@ -55,18 +54,7 @@ def peak(name: str, kernel: Any, training: bool, answer: Any) -> None:
         if event.name() == "[memory]":
             held += event.nbytes()
             most = max(most, held)
-    answer.put((most / 2**20, process))
-
-
-def memory(name: str, kernel: Any, *, training: bool) -> tuple[float, float]:
-    """The same, asked for."""
-    context = multiprocessing.get_context("spawn")
-    answer = context.Queue()
-    process = context.Process(target=peak, args=(name, kernel, training, answer))
-    process.start()
-    found = answer.get()
-    process.join()
-    return found
+    return most / 2**20, process
 
 
 def main() -> None:
@@ -87,7 +75,7 @@ def main() -> None:
                 seconds = once(model, training=training)
                 seen[kind] += [seconds] if turn else []
         full, local = (statistics.median(seen[kind]) for kind in kinds)
-        sizes = [memory(a.model, kernel, training=training) for kernel in kinds.values()]
+        sizes = [apart(peak, a.model, kernel, training) for kernel in kinds.values()]
         what = "training step" if training else "prediction"
         shown = " | ".join(f"{tensors:,.0f} ({process:,.0f})" for tensors, process in sizes)
         cells = f"{full:.3f} s | {local:.3f} s | {full / local:.2f} | {shown}"

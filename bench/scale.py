@@ -14,6 +14,7 @@ import multiprocessing
 import statistics
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -85,13 +86,19 @@ def once(call: Callable[[Tensor, Tensor, Tensor], Tensor], length: int, *, train
     return time.perf_counter() - began
 
 
-def peak(name: str, length: int, training: bool, answer: Any) -> None:
-    """In a process of its own: megabytes at the peak, beyond those before."""
+def peak(name: str, length: int, training: bool) -> float:
+    """Megabytes at the peak of a pass, beyond those before."""
     call = system(name)
     once(call, 256, training=training)
     before = highest(afresh=True)
     once(call, length, training=training)
-    answer.put(highest() - before)
+    return highest() - before
+
+
+def apart(function: Callable[..., Any], *given: Any) -> Any:
+    """What a function gives in a process of its own."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(function, *given).result()
 
 
 def highest(*, afresh: bool = False) -> float:
@@ -100,17 +107,6 @@ def highest(*, afresh: bool = False) -> float:
         Path("/proc/self/clear_refs").write_text("5")
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
-
-
-def memory(name: str, length: int, *, training: bool) -> float:
-    """The same, asked for."""
-    context = multiprocessing.get_context("spawn")
-    answer = context.Queue()
-    process = context.Process(target=peak, args=(name, length, training, answer))
-    process.start()
-    found = answer.get()
-    process.join()
-    return found
 
 
 def exponent(lengths: list[int], values: list[float]) -> float:
@@ -148,7 +144,7 @@ def main() -> None:
                 seen[name] += [seconds] if turn else []
         for name in names:
             times[name].append(statistics.median(seen[name]))
-    sizes = {} if a.no_memory else {n: [memory(n, length, training=a.training) for length in a.lengths] for n in names}
+    sizes = {} if a.no_memory else {n: [apart(peak, n, length, a.training) for length in a.lengths] for n in names}
     print(
         "| kind |"
         + "".join(f" {length:,} |" for length in a.lengths)

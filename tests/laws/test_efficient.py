@@ -440,3 +440,19 @@ def test_a_picture_of_many_patches_is_explained_without_all_pairs():
         found = explain(model, torch.randn(1, 1, 256, 256), names=["attention"], steps=0)
     assert found.attended.shape == (2, 2, 4097)
     assert max(sizes.seen) < 4097**2 / 4
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")  # of fused attention under vmap, by PyTorch
+def test_a_neighbourhood_under_torch_func():
+    """Gradients and batches by torch.func, which takes plain operations, are those of autograd and of a loop."""
+    kernel, mask = kernels.make({"name": "local", "window": 1}).double(), Mask(layout=TokenLayout(1, (3, 4)))
+    q, k, v = qkv(13)
+
+    def total(q):
+        return kernel(q, k, v, mask).sin().sum()
+
+    leaf = q.clone().requires_grad_()
+    (expected,) = torch.autograd.grad(total(leaf), leaf)
+    torch.testing.assert_close(torch.func.grad(total)(q), expected)
+    several = torch.stack([q, 2 * q])
+    torch.testing.assert_close(torch.func.vmap(total)(several), torch.stack([total(one) for one in several]))

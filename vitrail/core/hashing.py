@@ -77,7 +77,7 @@ class Hashing(Kernel):
         return order, rank, bucket
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask = NONE) -> Tensor:
-        self._check(q, k, mask)
+        self._check(q, k)
         if mask.bias is not None:
             return self.pattern(q, k, mask) @ v
         size = min(self.chunk, q.shape[-2])
@@ -122,7 +122,7 @@ class Hashing(Kernel):
         return self.rows(q, k, mask)
 
     def rows(self, q: Tensor, k: Tensor, mask: Mask, heads: Any = slice(None), rows: Any = slice(None)) -> Tensor:
-        self._check(q, k, mask)
+        self._check(q, k)
         _, rank, bucket = self._addresses(q, mask.present)
         address = _address(rank, bucket, min(self.chunk, q.shape[2]))[:, heads]
         places, q = torch.arange(q.shape[2], device=q.device), q[:, heads]
@@ -133,7 +133,7 @@ class Hashing(Kernel):
         return weighed(part.scores(scores).masked_fill(~met, -torch.inf))
 
     @staticmethod
-    def _check(q: Tensor, k: Tensor, mask: Mask) -> None:  # noqa: ARG004
+    def _check(q: Tensor, k: Tensor) -> None:
         if q.shape[-2] != k.shape[-2]:
             raise InputError(
                 "hashing sorts all tokens at once, and takes no steps: write with another kernel, or without the cache."

@@ -57,7 +57,8 @@ class Local(Sparse):
         size = max(16, min(128, reach // 2))  # measured at a window of 128: 64 is faster than 32, 128 and 256
         i = torch.arange(size, device=q.device)[:, None]
         j = torch.arange(-before, size + behind, device=q.device)
-        near = ((i - j).abs() <= reach) & ((i >= j) if mask.causal else torch.ones_like(i >= j))
+        near = ((i - j).abs() <= reach)[None, None]
+        near = near & (i >= j) if mask.causal else near
         real = mask.present if mask.present is not None else q.new_ones(1, n, dtype=torch.bool)
 
         def of(start: int, stop: int) -> Tensor:  # some blocks, of all keys that are near them
@@ -69,7 +70,7 @@ class Local(Sparse):
                 seen = near & (there if len(there) == 1 else there.repeat_interleave(q.shape[1], 0))
             queries = _between(q, start * size, stop * size).unflatten(2, (-1, size))
             some = (x.flatten(0, 1) for x in (queries, keys, values))
-            return attend(*some, scale=self.scale, attn_mask=seen.expand(1, 1, -1, -1) if seen.ndim == 2 else seen)  # noqa: PLR2004
+            return attend(*some, scale=self.scale, attn_mask=seen)
 
         blocks = ceil(n / size)
         edges = min(blocks, ceil(before / size)), max(0, (n - behind) // size)  # between them no key is missing

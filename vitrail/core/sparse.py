@@ -114,9 +114,6 @@ class BigBird(Sparse):
         among = block[..., None] + 1 if causal else torch.full_like(block[..., None], count)
         return scattered(self.seed, block[..., None], number) % among
 
-    def sees(self, i: Tensor, j: Tensor, places: Places) -> Tensor:
-        raise NotImplementedError("what is drawn depends on whether the mask is causal: rule says it")
-
     def rule(self, i: Tensor, places: Places, mask: Mask) -> Tensor:
         j = torch.arange(places.count, device=i.device)
         one, other = i.div(self.block, rounding_mode="floor")[:, None], j.div(self.block, rounding_mode="floor")

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import torch
@@ -11,6 +10,8 @@ from torch import Tensor, nn
 from vitrail.core.block import Block, FeedForward, every_row
 from vitrail.data import Batch
 from vitrail.families import Model
+from vitrail.lens import edit
+from vitrail.lens.recording import layer_sites
 from vitrail.progress import Progress, silent
 
 Loss = Callable[[nn.Module, Batch], Tensor]
@@ -47,10 +48,11 @@ def heads_left_out(model: Model, loss: Loss, batches: Sequence[Batch], progress:
     model.eval()
     whole = _mean(model, loss, batches)
     grown = [torch.zeros(_heads(block)) for block in model.blocks]
+    sites = layer_sites(model)
     every = [(layer, head) for layer, heads in enumerate(grown) for head in range(len(heads))]
     for layer, head in progress("heads left out, one by one", every, len(every)):
-        attention: Any = model.blocks[layer].attention
-        with _whole(), _changed(attention.f.kernel, partial(_silenced, head)):
+        with edit(model) as edits:
+            edits.silence(sites[layer], head)
             grown[layer][head] = _mean(model, loss, batches) - whole
     return grown
 
@@ -83,21 +85,6 @@ def _whole() -> Iterator[None]:
 def _mean(model: Model, loss: Loss, batches: Sequence[Batch]) -> float:
     total = sum(float(loss(model, batch)) * batch.count for batch in batches)
     return total / sum(batch.count for batch in batches)
-
-
-def _silenced(head: int, z: Tensor) -> Tensor:
-    keep = z.new_ones(z.shape[1])
-    keep[head] = 0
-    return z * keep[:, None, None]
-
-
-@contextmanager
-def _changed(module: nn.Module, change: Callable[[Tensor], Tensor]) -> Iterator[None]:
-    handle = module.register_forward_hook(lambda _, __, z: change(z))
-    try:
-        yield
-    finally:
-        handle.remove()
 
 
 @contextmanager

@@ -145,9 +145,9 @@ def _quiet() -> Iterator[None]:
 class OnnxModel(nn.Module):
     """A file that is run by ONNX Runtime, called as the model that it was made of."""
 
-    def __init__(self, path: Path, config: Any, threads: int = 0) -> None:
+    def __init__(self, path: Path, config: Any) -> None:
         super().__init__()
-        self.path, self.config, self.threads = path, config, threads
+        self.path, self.config = path, config
 
     @cached_property
     def session(self) -> Any:
@@ -155,7 +155,7 @@ class OnnxModel(nn.Module):
         import onnxruntime  # type: ignore[import-untyped]  # noqa: PLC0415  # half a second, for those who run one
 
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = self.threads or torch.get_num_threads()
+        options.intra_op_num_threads = torch.get_num_threads()
         options.log_severity_level = 3
         try:
             return onnxruntime.InferenceSession(str(self.path), options, providers=["CPUExecutionProvider"])

@@ -214,10 +214,6 @@ class PictureTask(Task):
         teacher, weights = self.recipe.teacher, self.taught_by
         if weights is None:
             return None
-        if teacher.hard and self.config.pool != "distilled":
-            raise InputError(
-                "teacher.hard is for a distillation token; add --set model.pool=distilled, or leave it out."
-            )
         how = teacher.model_dump(exclude={"path"})
         ours, theirs = self.normalise, normalisation(weights)
         given = (lambda images: images) if ours == theirs else (lambda images: theirs(ours.undone(images)))
