@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import platform
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -128,6 +129,16 @@ def _cached(group: Path) -> int:
 def cores() -> int:
     """How many this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def processor() -> str:
+    """What this machine computes with, as it calls it."""
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == "model name":
+                return value.strip()
+    return platform.processor() or platform.machine()
 
 
 def die_with_parent() -> None:

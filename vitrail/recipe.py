@@ -33,6 +33,7 @@ class Start(Config):
     strict: bool = True  # whether tensors with no place in the model stop the run, or are left out
     normalise: Literal["half", "imagenet", "clip", "none"] | None = None  # how pictures are, where nothing says
     freeze: bool = False  # whether the head alone is trained, on features computed once
+    zeros: bool = False  # whether numbers that are 0 in the weights stay 0, as of a lottery ticket
     layers: PositiveInt | None = None  # how many of the last layers learn, the ones before them staying as they are
 
 

@@ -25,7 +25,7 @@ from typing import Any
 import torch
 
 from vitrail.data.normalise import Normalise
-from vitrail.distributed import World
+from vitrail.distributed import ALONE, World
 from vitrail.errors import InputError
 from vitrail.families import Model, families
 from vitrail.files import Pathlike, make_folder, read_json, write_json
@@ -139,6 +139,13 @@ class Run:
                 return self._unfinished(*newest[:2], normalise=options.get("normalise"))
         return read(self.name, **options)
 
+    def answering(self, **options: Any) -> Weights:
+        """What answers soonest: an ONNX file beside its tensors, where the run says that there is one; else those."""
+        name = self.about.get("answers")
+        given = [option for option, value in options.items() if value is not None]
+        file = self.path / str(name)
+        return read(file) if name is not None and file.is_file() and not given else self.weights(**options)
+
     def _unfinished(self, step: int, data: bytes, normalise: Any) -> Weights:
         about, state = self.begun["model"], unpack(data)
         averaged = {name.removeprefix("module."): tensor for name, tensor in state["average"].items()}
@@ -186,12 +193,12 @@ class Run:
         self, data: Iterable[Pathlike] | Pathlike | None = None, progress: Progress = silent, **options: Any
     ) -> Measurement:
         """Measure the model; options are the task's, such as ``beam=1`` of translating."""
-        weights = self.weights()
+        weights = self.answering()
         return self.evaluation_set(data, progress, weights=weights, options=options).measure(weights.model().float())
 
     def predict(self, inputs: Iterable[Pathlike] | Pathlike, **options: Any) -> list[Any]:
         """What the model says: an answer for each input, such as a picture's file; options are the task's."""
-        return self.task.predict(self.trained(), _named(inputs), **options)
+        return self.task.predict(self.trained(self.answering()), _named(inputs), **options)
 
     # How it is made.
 
@@ -221,10 +228,50 @@ class Run:
             write_json(self.path / "scores.json", asdict(result.measurement.scores))
         self._save(self.path, model, task, result=result.line())
 
+    def hold(self, model: Model, task: Task, command: str) -> None:
+        """Write a model that was trained elsewhere as a run of a task, as if it had been learned in it."""
+        make_folder(self.path)
+        self.begin(task, ALONE, command)
+        self._save(self.path, model, task)
+
     def _save(self, folder: Path, model: Model, task: Task, **about: Any) -> None:
         make_folder(folder)
         task.keep(folder)
         save(model, folder, **task.usage(), task=task.recipe.task, **about)
+
+    def derive(
+        self,
+        folder: Path,
+        weights: Weights,
+        command: str,
+        *,
+        bits: int | None = None,
+        sparse: bool = False,
+        **about: Any,
+    ) -> "Run":
+        """Another model of the same task and data, as a run of its own: with what is known of this run's."""
+        make_folder(folder)
+        for file in sorted(self.origin.path.glob("*tokenizer.json")):
+            shutil.copyfile(file, folder / file.name)
+        if self.data:
+            write_json(folder / "data.json", self.data)
+        save(
+            weights.model(),
+            folder,
+            normalise=weights.normalise,
+            labels=weights.labels,
+            fit=weights.fit,
+            bits=bits,
+            sparse=sparse,
+            task=self.about.get("task") or families[weights.family].task_of(weights.config),
+            **about,
+        )
+        if self.begun:
+            model = {"name": weights.family, **weights.config.model_dump(mode="json")}
+            recipe = {name: one for name, one in self.begun["recipe"].items() if name not in ("weights", "teacher")}
+            recipe["model"] = model
+            write_json(folder / "recipe.json", {**self.begun, "command": command, "recipe": recipe})
+        return Run(folder)
 
     def check_free(self, *, resume: bool) -> None:
         """A folder that holds something is not written to, but to go on with the run that is in it."""

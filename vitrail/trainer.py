@@ -83,13 +83,22 @@ class Training:
     """One call of ``train``: what was asked for, and when."""
 
     def __init__(
-        self, what: Sequence[str], options: dict[str, Any], settings: list[str], *, quiet: bool = False, also: str = ""
+        self,
+        what: Sequence[str],
+        options: dict[str, Any],
+        settings: list[str],
+        *,
+        quiet: bool = False,
+        also: str = "",
+        recipe: Recipe | None = None,
+        typed: str = "",
     ) -> None:
         self.began = time.monotonic()
         forget_shapes()
         self.what, self.options, self.settings, self.quiet = what, options, settings, quiet
         self.progress: Progress = silent
-        self.typed, self.also = "", also  # the command for it, and what else each of several processes is told
+        self.typed, self.also = typed, also  # the command for it, and what else each of several processes is told
+        self.given = recipe  # which is then taken as it is, a part of something larger that says what it does
         self.result: Result | None = None
         self.headline = ""
 
@@ -108,7 +117,8 @@ class Training:
             recipe = self._recipe(table, paced="train.epochs" in chosen)
             processes = processes or _count(begun.get("processes", 1), folder)
             run.check_free(resume=resume)
-        self.typed = os.environ.get("VITRAIL_COMMAND") or f"vitrail {shlex.join(self._words(folder, processes))}"
+        typed = self.typed or os.environ.get("VITRAIL_COMMAND")
+        self.typed = typed or f"vitrail {shlex.join(self._words(folder, processes))}"
         if processes > 1 and not launched():
             self._several(folder, processes, resume=resume)
         else:
@@ -153,6 +163,8 @@ class Training:
         """What is asked for, over what a run was begun with; its epochs are chosen anew for other minutes, if they
         were chosen.
         """
+        if self.given is not None:
+            return self.given
         sections: dict[str, dict[str, Any]] = {"train": {}, "weights": {}}
         for name, value in self.options.items():
             if name in SHORT:
@@ -192,9 +204,10 @@ class Training:
             task = here.once(lambda: tasks[recipe.task].prepare(recipe, self.progress))
             task, expected = self._planned(task, here)
             (return_memory if task.recipe.train.recompute else keep_memory)()
-            self._say(plan(task, expected, here, run.path))
+            if self.given is None:
+                self._say(plan(task, expected, here, run.path))
             task = here.once(lambda: task.gathered(self.progress))
-            if not self.quiet:
+            if not self.quiet and self.given is None:
                 with self._working("Comparing ..."):
                     came = found(task)
                 self._say(came)
@@ -260,8 +273,9 @@ class Training:
             with _Stop() as stop:
                 shown(job, job.steps(stop), quiet=self.quiet)
         except Interrupted as stopped:
-            again = f"vitrail train --resume --out {shlex.quote(str(run.path))}"
-            self._say(f"vitrail: {stopped}; go on with:\n  {again}")
+            if self.given is None:
+                again = f"vitrail train --resume --out {shlex.quote(str(run.path))}"
+                self._say(f"vitrail: {stopped}; go on with:\n  {again}")
             raise
         result = job.finish()
         if here.first:

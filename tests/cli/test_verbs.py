@@ -49,6 +49,7 @@ DEFAULTS = {
     "words": ["runs/text", "cat"],
     "embed": ["runs/all", "all"],
     "convert": ["runs/all", "moved"],
+    "shrink": ["runs/all", "--way", "quantize=4"],
     "export": ["runs/all"],
     "models": [],
     "recipes": [],

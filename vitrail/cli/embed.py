@@ -52,7 +52,7 @@ def embed(
         check_free(out, force=force)
         keep_memory()
         opened = Run(run)
-        weights = opened.weights(normalise=normalise)
+        weights = opened.answering(normalise=normalise)
     if weights.family != "vit":
         _lines(opened.trained(weights), inputs, out, pool or "mean", as_json=as_json)
         return

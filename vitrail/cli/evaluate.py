@@ -42,7 +42,7 @@ def evaluate(
 
         keep_memory()
         opened = Run(run)
-        weights = opened.weights(normalise=normalise)
+        weights = opened.answering(normalise=normalise)
         model = weights.model().float()
     for note in weights.remarks:
         say(f"note: {note}")

@@ -41,7 +41,7 @@ def predict(
         from vitrail.tasks.pictures.predictor import Predictor, inputs_of
 
         keep_memory()
-        predictor = Predictor.of(Run(run).weights(normalise=normalise))
+        predictor = Predictor.of(Run(run).answering(normalise=normalise))
     unread = Unread()
     for note in predictor.notes:
         say(f"note: {note}")

@@ -1,5 +1,6 @@
 """What is seen: pages and pictures of runs, explanations, figures and walks."""
 
 from vitrail.report.run import write_preview, write_report
+from vitrail.report.shrink import write_shrink
 
-__all__ = ["write_preview", "write_report"]
+__all__ = ["write_preview", "write_report", "write_shrink"]

@@ -67,6 +67,36 @@ def _key(line: Line) -> str:
     return f'<span class="key">{sample}{Markup.escape(line.name)}</span>'
 
 
+@dataclass(frozen=True)
+class Dot:
+    """A named point: filled or hollow, and perhaps one of the best, which a line joins."""
+
+    name: str
+    x: float
+    y: float
+    filled: bool = True
+    best: bool = False
+
+
+def dot_chart(dots: Sequence[Dot], across: str, *, percent: bool = False) -> Markup:
+    """Named points over an axis from 0, and a line through the best of them."""
+    frame = Frame((0.0, max(dot.x for dot in dots)), nice(min(dot.y for dot in dots), max(dot.y for dot in dots)))
+    parts = [frame.axes(across, percent=percent)]
+    line = sorted((dot for dot in dots if dot.best), key=lambda dot: dot.x)
+    path = " ".join(f"{frame.x(dot.x):.1f},{frame.y(dot.y):.1f}" for dot in line)
+    parts.append(f'<polyline points="{path}" fill="none" stroke="var(--first)" stroke-dasharray="4 4"/>')
+    for dot in dots:
+        x, y = frame.x(dot.x), frame.y(dot.y)
+        fill = "var(--first)" if dot.filled else "var(--card)"
+        name = Markup.escape(dot.name)
+        end, shift = ("end", -8) if x > WIDTH / 2 else ("start", 8)
+        parts.append(
+            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4.5" fill="{fill}" stroke="var(--first)"><title>{name}</title>'
+            f'</circle><text x="{x + shift:.1f}" y="{y - 6:.1f}" text-anchor="{end}">{name}</text>'
+        )
+    return _svg(parts, f"by {across}")
+
+
 def calibration_chart(bins: Sequence[Bin], unit: str) -> Markup:
     """How often answers were right, by how confident they were; on the diagonal, as often as they were confident."""
     frame = Frame((0.0, 1.0), [0.0, 0.25, 0.5, 0.75, 1.0])

@@ -50,36 +50,49 @@ def cut(weights: Weights, kept: Kept) -> Weights:
 
 
 def without_layers(weights: Weights, gone: Sequence[int]) -> Weights:
-    """Weights without some layers; those that stay come one after another, as they were."""
-    config = checked(weights)
-    beyond = [layer for layer in gone if not 0 <= layer < config.depth]
+    """Weights without some layers, of the decoder where there is one, since it is run for each token anew; those that
+    stay come one after another, as they were.
+    """
+    config, (stack, depth) = weights.config, layered(weights)
+    beyond = [layer for layer in gone if not 0 <= layer < depth]
     if beyond:
-        raise InputError(f"layer {beyond[0]} is not there; there are {config.depth}, counted from 0.")
-    stay = [layer for layer in range(config.depth) if layer not in set(gone)]
+        raise InputError(f"layer {beyond[0]} is not there; there are {depth}, counted from 0.")
+    stay = [layer for layer in range(depth) if layer not in set(gone)]
     if not stay:
-        raise InputError(f"all {config.depth} layers cannot be left out; keep one.")
-    places = {f"{STACK}.{old}": f"{STACK}.{new}" for new, old in enumerate(stay)}
+        raise InputError(f"all {depth} layers cannot be left out; keep one.")
+    places = {f"{stack}.{old}": f"{stack}.{new}" for new, old in enumerate(stay)}
     state = {
-        renamed: tensor for name, tensor in weights.state.items() if (renamed := _renamed(name, places)) is not None
+        renamed: tensor
+        for name, tensor in weights.state.items()
+        if (renamed := _renamed(name, stack, places)) is not None
     }
-    fields: dict[str, Any] = {**config.model_dump(), "depth": len(stay)}
+    fields: dict[str, Any] = {**config.model_dump(), ("depth" if stack == STACK else stack): len(stay)}
     for name in ("heads", "hidden", "merge"):
         if isinstance(fields.get(name), tuple | list):
             fields[name] = [fields[name][layer] for layer in stay]
-    factors = {_renamed(name, places): rank for name, rank in config.factors.items()}
+    factors = {_renamed(name, stack, places): rank for name, rank in config.factors.items()}
     fields["factors"] = {name: rank for name, rank in factors.items() if name is not None}
     if fields.get("last", 0) > len(stay):
         raise InputError(f"the head reads {fields['last']} layers, and {len(stay)} would be left; keep more.")
     return replace(weights, config=type(config)(**fields), state=state)
 
 
-def checked(weights: Weights) -> TransformerShape:
+def layered(weights: Weights) -> tuple[str, int]:
+    """The blocks of which some may go, as the model calls them, and how many there are."""
+    if weights.family == "seq2seq":
+        return "decoder", weights.config.decoder
+    return STACK, checked(weights, whole=True).depth
+
+
+def checked(weights: Weights, *, whole: bool = False) -> TransformerShape:
     """The configuration of weights that can be cut, by layer."""
     config = weights.config
     if not isinstance(config, TransformerShape) or not any(name.startswith(f"{STACK}.0.") for name in weights.state):
         raise InputError(f"{weights.path!r} is a {weights.family}, which has no blocks with heads to cut.")
     if weights.family == "seq2seq":
-        raise InputError(f"{weights.path!r} translates: its layers are cut by distil, into fewer of them.")
+        raise InputError(f"{weights.path!r} translates: whole layers of it can go, and nothing of a layer.")
+    if whole:
+        return config
     if config.position == "relative":
         raise InputError(f"{weights.path!r} has position='relative', a bias for each head of all layers: none is cut.")
     if not kernels.make(config.kernel).bare:
@@ -132,10 +145,10 @@ def _some(what: str, layer: int, given: Sequence[int] | None, count: int) -> lis
     return stay
 
 
-def _renamed(name: str, places: dict[str, str]) -> str | None:
+def _renamed(name: str, stack: str, places: dict[str, str]) -> str | None:
     """A name with its layer's new number; None of a layer that is gone."""
     stem, layer, *rest = name.split(".")
-    if stem != STACK or not layer.isdigit():
+    if stem != stack or not layer.isdigit():
         return name
     place = places.get(f"{stem}.{layer}")
     return None if place is None else ".".join([place, *rest])

@@ -3,10 +3,12 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 from vitrail.data import Aside, Batch, Examples
 from vitrail.distributed import ALONE, World
@@ -37,6 +39,12 @@ class Metric:
     def better(self, one: float, other: float) -> bool:
         """Whether a value is better than another."""
         return one > other if self.higher else one < other
+
+    def drop(self, before: float, after: float) -> float:
+        """How many points worse a value is: of a hundred, of what it counts itself, or of a hundredth of a loss."""
+        if not self.higher:
+            return 100 * (after - before) / max(abs(before), 1e-12)
+        return (before - after) * (100 if self.percent else 1)
 
     def best(self, points: Sequence[tuple[float, float]]) -> tuple[float, float]:
         """Of pairs of an epoch and a value, the one with the best value, the first of equal ones."""
@@ -89,6 +97,29 @@ class Measurement:
     outputs: Any = None  # what the model said of each example
 
 
+@dataclass(frozen=True)
+class Changed:
+    """An answer that is another now: to what, what is right, what was said before, and what is said now."""
+
+    what: str
+    right: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two models on the same examples: how likely chance alone makes them differ as much, by which test; and what they
+    answer differently.
+    """
+
+    chance: float
+    test: str
+    gained: int  # answers that became right
+    lost: int  # and that became wrong
+    changed: list[Changed]
+
+
 class EvaluationSet(ABC):
     """Examples that a model is measured on."""
 
@@ -102,6 +133,28 @@ class EvaluationSet(ABC):
     @abstractmethod
     def measure(self, model: Model, world: World = ALONE) -> Measurement:
         """What a model is worth on them; each process computes a part, and all get the whole."""
+
+    def seen_by(self, weights: Weights) -> "EvaluationSet":  # noqa: ARG002
+        """The same examples, as the model of other weights wants them."""
+        return self
+
+    def interval(self, measurement: Measurement) -> tuple[float, float] | None:  # noqa: ARG002
+        """Between what the metric lies with 95 % confidence, where that is known."""
+        return None
+
+    def compare(self, before: Measurement, after: Measurement) -> Comparison | None:  # noqa: ARG002
+        """What another model made of the answers, example by example, where they are kept."""
+        return None
+
+    def asking(self, model: Any, count: int) -> Callable[[], Any]:
+        """A call that has a model answer so many examples at once, for who wants to know how long that takes."""
+        return ask(model, count)
+
+
+def ask(model: Any, count: int) -> Callable[[], Any]:
+    """The same of examples that say nothing, of the model's own size."""
+    inputs = tree_map(lambda one: one.expand(count, *one.shape[1:]).contiguous(), model.example())
+    return partial(model, inputs, shortest=True)
 
 
 @dataclass(frozen=True, eq=False)

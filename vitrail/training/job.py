@@ -22,7 +22,7 @@ from vitrail.training.checkpoint import Checkpoints, unpack
 from vitrail.training.estimates import LEARNED
 from vitrail.training.log import Log
 from vitrail.training.loop import NotFinite, Optimizer, Precision, Step, fit
-from vitrail.training.optim import adamw, hold, muon, warmup_cosine
+from vitrail.training.optim import adamw, hold, muon, warmup_cosine, zeros
 from vitrail.training.result import Best, Measured, Result
 
 Tensors = tuple[Tensor, ...] | list[Tensor]
@@ -63,6 +63,7 @@ class Job:
             check_memory(task.config, LEARNED * world.size)
         torch.manual_seed(train.seed)
         self.model = hold(task.model(), self.recipe.weights.layers).to(world.device)
+        self.kept = zeros(self.model) if self.recipe.weights.zeros else {}  # where they are not 0, and may change
         self.batches = self._batches()
         self.optimizer = self._optimizer()
         self.precision = Precision(train.precision, world.device.type)
@@ -220,6 +221,9 @@ class Job:
         self.step = step.step
         self.seconds += step.seconds
         self.waited += step.wait
+        with torch.no_grad():
+            for name, there in self.kept.items():
+                self.model.get_parameter(name).mul_(there)
         self.world.average(self.model.buffers())
         if self.average is not None:
             self.average.update_parameters(self.model)

@@ -170,6 +170,15 @@ def hold(model: M, layers: int | None) -> M:
     return model
 
 
+def zeros(model: nn.Module) -> dict[str, Tensor]:
+    """Where the numbers of a model's matrices are not 0, by the names of those that have zeros."""
+    return {
+        name: parameter != 0
+        for name, parameter in model.named_parameters()
+        if parameter.ndim > 1 and bool((parameter == 0).any())
+    }
+
+
 def layers_above(model: nn.Module) -> dict[int, int]:
     """How many layers come after each parameter's, by its id: 0 for the head, depth + 1 for the embedding."""
     blocks = [block for stack in model.modules() if isinstance(stack, Stack) for block in stack]

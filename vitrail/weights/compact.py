@@ -1,7 +1,8 @@
 """Matrices in few bits: each number is one of a few, found by k-means, and the rare far ones stay as they are.
 
-As GOBO has it (Zadeh et al. 2020): a file of 4 bits is an eighth of one of 32. What is read back are floating-point
-numbers again, those that were meant, so that a model is the same before and after it is saved.
+As GOBO has it (Zadeh et al. 2020): a file of 4 bits is an eighth of one of 32. Of a matrix that is mostly zeros, such
+as a lottery ticket's, the others alone are written, and a bit for each number says which they are. What is read back
+are floating-point numbers again, those that were meant, so that a model is the same before and after it is saved.
 """
 
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ from vitrail.weights.files import Lazy
 
 MARK = "#"  # between a tensor's name and that of a part of it
 PARTS = ("codes", "values", "shape", "far", "places")
+SPARSE = ("there", "rest", "whole")
 LEAST = 512  # numbers of a matrix that is worth it
 FAR = 4.0  # standard deviations from the mean, beyond which a number stays as it is
 PASSES = 30  # of k-means
@@ -62,33 +64,73 @@ def unpack(parts: Mapping[str, Tensor]) -> Tensor:
     return x.view(shape)
 
 
-def packed(state: Mapping[str, Tensor], bits: int) -> dict[str, Tensor]:
-    """All tensors of a file, those that are worth it in few bits."""
+def packed(state: Mapping[str, Tensor], bits: int | None) -> dict[str, Tensor]:
+    """All tensors of a file, those that are worth it in few bits, or without their zeros."""
     small: dict[str, Tensor] = {}
     for name, tensor in state.items():
-        if packs(name, tensor):
+        if packs(name, tensor) and 2 * int((tensor != 0).sum()) <= tensor.numel():
+            sparse = without_zeros(tensor)
+            rest = sparse.pop("rest")
+            few = {"rest": rest} if bits is None or len(rest) < LEAST else pack(rest, bits)
+            small |= {f"{name}{MARK}{part}": one for part, one in {**sparse, **few}.items()}
+        elif bits is not None and packs(name, tensor):
             small |= {f"{name}{MARK}{part}": one for part, one in pack(tensor, bits).items()}
         else:
             small[name] = tensor
     return small
 
 
+def without_zeros(tensor: Tensor) -> dict[str, Tensor]:
+    """A tensor as what it holds beside zeros (rest), and where that is (there, a bit for each number)."""
+    there = tensor.detach().flatten() != 0
+    return {
+        "there": torch.from_numpy(np.packbits(there.numpy())),
+        "rest": tensor.detach().flatten()[there],
+        "whole": torch.tensor(tensor.shape),
+    }
+
+
+def with_zeros(there: Tensor, rest: Tensor, whole: Tensor) -> Tensor:
+    """The tensor that was written without them."""
+    shape = whole.tolist()
+    x = rest.new_zeros(prod(shape))
+    x[torch.from_numpy(np.unpackbits(there.numpy())[: len(x)].astype(bool))] = rest
+    return x.view(shape)
+
+
 def unpacked(tensors: Mapping[str, Lazy], path: str) -> dict[str, Lazy]:
     """The tensors of a file as they were before, whether they were packed or not."""
     plain = {name: lazy for name, lazy in tensors.items() if MARK not in name}
     for name in dict.fromkeys(name.split(MARK)[0] for name in tensors if MARK in name):
-        parts = {part: tensors[f"{name}{MARK}{part}"] for part in PARTS if f"{name}{MARK}{part}" in tensors}
-        if len(parts) < len(PARTS):
+        parts = {part: tensors[f"{name}{MARK}{part}"] for part in PARTS + SPARSE if f"{name}{MARK}{part}" in tensors}
+        sparse = "there" in parts
+        needed = {*(SPARSE if sparse else ()), *(PARTS if "codes" in parts else () if sparse else PARTS)}
+        if needed - parts.keys() - ({"rest"} if "codes" in parts else set()):
             raise InputError(f"{path!r} lacks parts of {name!r}; {AGAIN}.")
-        plain[name] = Lazy(name, tuple(_shape(parts, path)), lambda parts=parts, name=name: _read(parts, name, path))  # type: ignore[misc]
+        shape = _dense(parts, path) if sparse else _shape(parts, path)
+        plain[name] = Lazy(name, tuple(shape), lambda parts=parts, name=name: _read(parts, name, path))  # type: ignore[misc]
     return plain
 
 
 def _read(parts: Mapping[str, Lazy], name: str, path: str) -> Tensor:
     try:
-        return unpack({part: lazy.read() for part, lazy in parts.items()})
+        read = {part: lazy.read() for part, lazy in parts.items()}
+        few = unpack(read) if "codes" in read else None
+        return few if few is not None and "there" not in read else _sparse(read, few)
     except (RuntimeError, IndexError, ValueError, TypeError):
         raise InputError(f"{path!r} has parts of {name!r} that do not fit together; {AGAIN}.") from None
+
+
+def _sparse(read: Mapping[str, Tensor], few: Tensor | None) -> Tensor:
+    return with_zeros(read["there"], read["rest"] if few is None else few, read["whole"])
+
+
+def _dense(parts: Mapping[str, Lazy], path: str) -> list[int]:
+    shape: Any = parts["whole"].read().tolist()
+    whole = isinstance(shape, list) and shape and all(isinstance(one, int) and one > 0 for one in shape)
+    if not whole or prod(shape) > 8 * prod(parts["there"].shape):
+        raise InputError(f"{path!r} has a packed tensor of a shape that cannot be; {AGAIN}.")
+    return shape
 
 
 def _shape(parts: Mapping[str, Lazy], path: str) -> list[int]:

@@ -172,6 +172,10 @@ class OnnxModel(nn.Module):
         """(b c H W) -> (b w)."""
         return self._run(images, "features")
 
+    def example(self) -> Tensor:
+        """A picture of the model's own size."""
+        return torch.zeros(1, self.config.channels, *self.config.size)
+
     def _run(self, images: Tensor, name: str) -> Tensor:
         given = {INPUT: np.ascontiguousarray(images.detach().cpu().float().numpy())}
         try:

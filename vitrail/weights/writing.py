@@ -25,6 +25,7 @@ def save(
     labels: tuple[str, ...] | None = None,
     fit: Fit = "crop",
     bits: int | None = None,
+    sparse: bool = False,
     **about: Any,
 ) -> None:
     """Write a model: ``vitrail`` (a run directory), ``hf`` (a folder), ``timm``, ``torchvision``, ``vit-pytorch``
@@ -33,7 +34,8 @@ def save(
     What a file of these cannot say, such as the number of heads, goes into NAME.json beside it. How pictures are
     normalised (a pair of mean and std), what of them is seen (crop, pad, squash), and what the classes are called, are
     kept where the format has a place for them. In our own format matrices may be written in few bits, such as 4, each
-    number as the nearest of 2^bits that k-means finds; what is read again are those.
+    number as the nearest of 2^bits that k-means finds; what is read again are those. ``sparse`` writes matrices that
+    are mostly zeros without them.
     """
     model = getattr(model, "_orig_mod", model)  # of a compiled model
     if not isinstance(model, Model):
@@ -43,11 +45,12 @@ def save(
     state = {name: tensor.detach().cpu().contiguous() for name, tensor in every if name not in tied}
     normalise = Normalise.of(normalise)
     if format == "vitrail":
-        state = state if bits is None else packed(state, bits)
+        state = packed(state, bits) if bits is not None or sparse else state
         _run(Path(path), state, labels, {**described(model.config, format, Usage(normalise, fit=fit)), **about})
         return
-    if bits is not None:
-        raise InputError(f"bits={bits} has no place in format={format!r}; choose format='vitrail'.")
+    if bits is not None or sparse:
+        what = "sparse" if bits is None else f"bits={bits}"
+        raise InputError(f"{what} has no place in format={format!r}; choose format='vitrail'.")
     kinds = [kind() for kind in formats.values() if kind.name == format]
     if not kinds:
         raise unknown("format", format, {"vitrail", *(kind.name for kind in formats.values())})

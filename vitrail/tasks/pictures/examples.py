@@ -1,7 +1,7 @@
 """Pictures as they are learned from and measured on."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 import torch.nn.functional as F
@@ -10,8 +10,11 @@ from torch import Tensor, nn
 from vitrail.data import Aside, Batch, Examples, Normalise, Pictures, Rows, unit
 from vitrail.distributed import ALONE, World
 from vitrail.families import Model, at_once
+from vitrail.tasks.paired import compared
 from vitrail.tasks.pictures.scores import scores
-from vitrail.tasks.task import EvaluationSet, Measurement
+from vitrail.tasks.task import Changed, Comparison, EvaluationSet, Measurement
+from vitrail.weights import Weights
+from vitrail.weights.weights import normalisation
 
 Augmentation = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]  # of pictures (b c H W), and of labels
 
@@ -54,6 +57,21 @@ class TestPictures(EvaluationSet):
         result = scores(logits, self.pictures.labels, self.pictures.names, self.part)
         summary = {name: getattr(result, name) for name in ("part", "accuracy", "correct", "tested")}
         return Measurement({"accuracy": result.accuracy, "loss": result.loss}, summary, result, logits)
+
+    def seen_by(self, weights: Weights) -> "TestPictures":
+        return replace(self, normalise=normalisation(weights))
+
+    def interval(self, measurement: Measurement) -> tuple[float, float]:
+        return measurement.scores.interval
+
+    def compare(self, before: Measurement, after: Measurement) -> Comparison:
+        labels, names, files = self.pictures.labels, self.pictures.names, self.pictures.files
+        first, second = (one.outputs.argmax(1) for one in (before, after))
+        changed = [
+            Changed(files[row], names[int(labels[row])], names[int(first[row])], names[int(second[row])])
+            for row in (first != second).nonzero()[:, 0].tolist()
+        ]
+        return compared(first == labels, second == labels, changed)
 
 
 @torch.no_grad()

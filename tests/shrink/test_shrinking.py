@@ -1,0 +1,309 @@
+"""Shrinking as a whole: each step is measured, stays if it pays, and what comes of it is a run like any other."""
+
+import json
+import shutil
+
+import pytest
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+import vitrail as vt
+from vitrail.errors import InputError
+from vitrail.files import read_json
+from vitrail.runs import Run
+from vitrail.shrink import shrink
+from vitrail.shrink.shrinking import Asked, Shrinking
+from vitrail.shrink.steps import Goals, History, Step, Worth, pays, read_step
+from vitrail.trainer import train
+from vitrail.training import Interrupted
+from vitrail.weights import read
+from vitrail.weights.onnx import save_onnx
+
+SMALL = {"model.width": 32, "model.depth": 4, "model.heads": 4, "model.hidden": 64, "train.keep": 2}
+FREE = 100.0  # points that may be lost: all
+
+
+@pytest.fixture(scope="module")
+def run(once):
+    """A model of the digits that knows something."""
+    return (
+        once("shrunk", lambda folder: train("digits", out=folder / "run", epochs=6, settings=SMALL, quiet=True)) / "run"
+    )
+
+
+@pytest.fixture(autouse=True)
+def _memory(request, monkeypatch):
+    """Memory is measured in processes of their own, which takes long: where a test does not ask for it, it is not."""
+    if "memory" not in request.keywords:
+        monkeypatch.setattr("vitrail.shrink.costs.peak", lambda _: None)
+
+
+def shrunk(run, out, *ways, **options):
+    options = {"max_drop": FREE, "minutes": 0.1, "quiet": True, **options}
+    made = shrink(run, out=out, ways=ways, **options)
+    return made, read_json(out / "shrink.json")
+
+
+def real(model):
+    """Parameters and multiply-adds, counted on a real pass, with attention as plain products, which are all counted."""
+    with FlopCounterMode(display=False) as counter, torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
+        model(model.example())
+    return sum(p.numel() for p in model.parameters()), counter.get_total_flops() // 2
+
+
+@pytest.mark.parametrize(
+    ("way", "field", "value"),
+    [
+        ("heads=0.5", "heads", None),
+        ("neurons=0.5", "hidden", None),
+        ("layers=1", "depth", 3),
+        ("distil=0.5", "depth", 2),
+        ("distil=width=16,depth=2", "width", 16),
+        ("factor=0.4", "factors", None),
+        ("merge=2", "merge", 2),
+        ("quantize=4", "depth", 4),
+    ],
+)
+def test_every_way_gives_a_run_like_any_other(run, tmp_path, way, field, value):
+    made, state = shrunk(run, tmp_path / "small", way)
+    original, step = state["steps"]
+    folder = Run(tmp_path / "small" / "steps" / step["folder"])  # also where it was undone
+    config, before = folder.weights().config, Run(run).weights().config
+    found = getattr(config, field)
+    assert found == value if value is not None else found != getattr(before, field)
+    parameters, adds = real(folder.weights().model())
+    assert (step["costs"]["parameters"], step["costs"]["multiply_adds"]) == (parameters, adds)
+    assert step["costs"]["bytes"] == (folder.path / "model.safetensors").stat().st_size
+    assert step["worth"]["value"] == pytest.approx(folder.evaluate().values["accuracy"], abs=1e-9)
+    assert step["drop"] == pytest.approx(100 * (original["worth"]["value"] - step["worth"]["value"]))
+    assert made.evaluate().values["accuracy"] == pytest.approx(
+        (step if step["kept"] else original)["worth"]["value"], abs=1e-9
+    )
+    assert not (folder.path / "checkpoints").exists()
+    assert [one.name for one in (tmp_path / "small" / "steps").iterdir()] == [step["folder"]]
+    again = train("digits", weights=tmp_path / "small", out=tmp_path / "again", epochs=1, quiet=True)  # learns on
+    assert again.result["accuracy"] > 0.3
+
+
+def test_int8_answers_and_the_tensors_are_looked_into(run, tmp_path):
+    made, state = shrunk(run, tmp_path / "small", "quantize")
+    assert made.about["answers"] == "model.int8.onnx"
+    assert made.answering().format == "onnx"
+    assert made.weights().format == "vitrail"
+    step = state["steps"][1]
+    assert step["costs"]["bytes"] == (tmp_path / "small" / "model.int8.onnx").stat().st_size
+    assert made.evaluate().values["accuracy"] == pytest.approx(step["worth"]["value"], abs=0.012)  # batches of others
+    twice, after = shrunk(tmp_path / "small", tmp_path / "twice", "layers=1")  # what is shrunk again stays int8
+    assert twice.answering().format == "onnx"
+    assert twice.weights().config.depth == 3
+    assert after["steps"][1]["costs"]["parameters"] < step["costs"]["parameters"]
+
+
+def test_what_costs_too_much_is_undone_and_tried_by_half(run, tmp_path, monkeypatch):
+    """Layers that may not learn again lose much: so the original it is, with a sentence that says by how much."""
+    monkeypatch.setattr("vitrail.shrink.ways.Layers.trains", False)
+    monkeypatch.setattr("vitrail.shrink.ways.Layers.milder", lambda self: type(self)(1) if self.share > 1 else None)
+    out = tmp_path / "small"
+    goals = Goals(max_drop=0.1, speedup=50, minutes=10)
+    asked = Shrinking(Asked(str(run), goals=goals, ways=("layers=3",)), out, quiet=True)
+    made = asked.run()
+    first, *steps = read_json(out / "shrink.json")["steps"]
+    assert [step["name"] for step in steps] == ["layers=3", "layers=1"]
+    assert [step["again"] for step in steps] == [False, True]
+    assert all(step["costly"] and not step["kept"] and "0.1 may be lost" in step["why"] for step in steps)
+    assert "nothing was found that pays" in asked.summary()
+    assert read_json(out / "shrink.json")["missed"] == ["it is 1.00 times as fast, and 50 were wanted"]
+    for name, tensor in Run(run).weights().state.items():
+        assert torch.equal(made.weights().state[name], tensor)
+    assert made.evaluate().values["accuracy"] == first["worth"]["value"]
+
+
+def test_an_interrupted_shrinking_goes_on_where_it_was(run, tmp_path, monkeypatch):
+    """Stopped in the middle of a training, it ends to the bit as one that nobody stopped."""
+    two, how = ("neurons=0.75", "distil=0.5"), {"minutes": None, "max_drop": 0.2, "settings": {"train.epochs": 3}}
+    whole, _ = shrunk(run, tmp_path / "whole", *two, **how)
+    from vitrail.training.job import Job
+
+    steps, seen = Job.steps, []
+
+    def stopped(self, *_):
+        for event in steps(self, stop=lambda: len(seen) == 40):
+            seen.append(event)
+            yield event
+
+    monkeypatch.setattr(Job, "steps", stopped)
+    with pytest.raises(Interrupted):
+        shrunk(run, tmp_path / "small", *two, **how)
+    monkeypatch.setattr(Job, "steps", steps)
+    with pytest.raises(InputError, match="by adding --resume"):
+        shrunk(run, tmp_path / "small", *two, **how)
+    with pytest.raises(InputError, match="was begun as `vitrail shrink"):
+        shrunk(run, tmp_path / "small", *two[:1], **how, resume=True)
+    made, state = shrunk(run, tmp_path / "small", *two, **how, resume=True)
+    other = read_json(tmp_path / "whole" / "shrink.json")
+    assert [step["worth"]["value"] for step in state["steps"]] == [step["worth"]["value"] for step in other["steps"]]
+    for name, tensor in whole.weights().state.items():
+        assert torch.equal(made.weights().state[name], tensor)
+
+
+def test_tickets_keep_their_zeros_and_a_random_one_stands_beside(run, tmp_path):
+    made, state = shrunk(run, tmp_path / "small", "tickets=0.8", minutes=0.2)
+    step = state["steps"][1]
+    folder = tmp_path / "small" / "steps"
+    tickets = {name: Run(folder / f"{step['folder']}{name}").weights().state for name in ("", ".random", ".round-3")}
+    for name, tensor in tickets[""].items():
+        assert torch.equal(tensor, tickets[".round-3"][name])
+        if name.startswith("encoder.") and tensor.ndim > 1:
+            assert torch.equal(tensor == 0, tickets[".random"][name] == 0)
+    gone = sum(
+        int((one == 0).sum()) for name, one in tickets[""].items() if name.startswith("encoder.") and one.ndim > 1
+    )
+    every = sum(one.numel() for name, one in tickets[""].items() if name.startswith("encoder.") and one.ndim > 1)
+    assert gone / every == pytest.approx(0.8, abs=0.001)
+    assert "a random ticket comes to" in step["done"]
+    assert state["steps"][0]["costs"]["bytes"] > 1.7 * step["costs"]["bytes"]
+    assert made.weights().config == Run(run).weights().config
+
+
+def test_without_names_ways_are_chosen_and_kept_as_far_as_they_pay(run, tmp_path):
+    made, state = shrunk(run, tmp_path / "small", minutes=0.3, max_drop=10.0)
+    first, *steps = state["steps"]
+    names = [step["name"].partition("=")[0] for step in steps]
+    assert names[0] == "layers"  # patches are of a plain stem
+    assert "patches" in state["skipped"]
+    assert names[-1] == "quantize"
+    assert all(step["kept"] or step["why"] for step in steps)
+    last = [step for step in (first, *steps) if step["kept"]][-1]
+    assert last["drop"] <= 10
+    assert made.evaluate().values["accuracy"] == pytest.approx(last["worth"]["value"], abs=0.012)
+    assert (tmp_path / "small" / "shrink.html").is_file()
+
+
+def test_weights_and_data_that_are_named(tmp_path):
+    """Weights of no run, measured on pictures that are named; without any, what needs none is done and said so."""
+    from corpus import write_classes
+
+    write_classes(tmp_path / "all", {"ant": 12, "bee": 12})
+    learned = train(tmp_path / "all", out=tmp_path / "run", epochs=2, quiet=True)
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    for name in ("config.json", "model.safetensors", "labels.json"):
+        shutil.copyfile(learned.path / name, bare / name)
+    _, state = shrunk(bare, tmp_path / "small", "layers=1", data=tmp_path / "all")
+    assert state["steps"][0]["worth"]["value"] == learned.evaluate().values["accuracy"]
+    assert state["measured on"] == {"part": "test", "examples": len(learned.evaluation_set())}
+    assert Run(tmp_path / "small").evaluate().values  # which says what it was measured on
+    _, state = shrunk(bare, tmp_path / "few", "quantize=4")
+    assert state["metric"] is None
+    assert state["steps"][1]["kept"]
+    with pytest.raises(InputError, match="layers needs data"):
+        shrunk(bare, tmp_path / "none", "layers=1")
+    write_classes(tmp_path / "others", {"cat": 12, "dog": 12})
+    with pytest.raises(InputError, match="has no head for the classes of the data, cat, dog; train it on them first"):
+        shrunk(bare, tmp_path / "none", "layers=1", data=tmp_path / "others")
+
+
+@pytest.mark.parametrize(
+    ("ways", "message"),
+    [
+        (["head"], "did you mean 'heads'"),
+        (["heads="], "has no amount behind the ="),
+        (["heads=2"], "give the share that goes"),
+        (["layers=4"], "4 layers cannot go, since there are 4"),
+        (["layers=1.5"], "is no amount for layers"),
+        (["merge=none"], "is no amount for merge"),
+        (["quantize=9"], "give int8, or how many bits"),
+        (["distil=5"], "is no amount for distil"),
+        (["distil=widht=5"], "did you mean 'distil.width'"),
+        (["patches=3"], "no ViT of plain patches"),
+        (["patches=1.5"], "is no amount for patches"),
+    ],
+)
+def test_what_cannot_be_is_said_at_once(run, tmp_path, ways, message):
+    with pytest.raises(InputError, match=message):
+        shrunk(run, tmp_path / "small", *ways)
+    assert not (tmp_path / "small").exists()
+
+
+def test_models_that_a_way_does_not_fit(run, tmp_path):
+    text = vt.build("gpt", tokens=11, width=24, depth=2, heads=4, length=12)
+    vt.save(text, tmp_path / "gpt", task="language")
+    for way, message in (("quantize", "int8 is of models that label pictures"), ("merge=1", "merged in a ViT")):
+        with pytest.raises(InputError, match=message):
+            shrunk(tmp_path / "gpt", tmp_path / "small", way)
+    save_onnx(read(run), tmp_path / "model.onnx")
+    with pytest.raises(InputError, match="is an ONNX file"):
+        shrunk(tmp_path / "model.onnx", tmp_path / "small")
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "mine.txt").write_text("mine")
+    with pytest.raises(InputError, match="is left alone"):
+        shrunk(run, tmp_path / "there", "layers=1")
+    assert [one.name for one in (tmp_path / "there").iterdir()] == ["mine.txt"]
+
+
+def test_from_the_command_line(run, tmp_path, invoke):
+    status, out, err = invoke(
+        "shrink", run, "--out", tmp_path / "small", "--way", "layers=1", "--way", "quantize=8", "--max-drop", "100"
+    )
+    assert status == 0, err
+    assert "layers=1" in out
+    assert "times smaller" in out
+    assert "shrink.html" in err
+    status, out, err = invoke("shrink", run, "--out", tmp_path / "small")
+    assert status == 1
+    assert "by adding --resume" in err
+    status, out, err = invoke("shrink", run, "--out", tmp_path / "other", "--way", "quantize=4", "--json")
+    assert status == 0, err
+    assert json.loads(out)["steps"][1]["name"] == "quantize=4"
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1440, "light")])
+def test_the_page_opens_without_a_complaint(opened, run, tmp_path, width, scheme):
+    shrunk(run, tmp_path / "small", "layers=1", "quantize=4", minutes=0.1)
+    with opened(
+        tmp_path / "small" / "shrink.html", viewport={"width": width, "height": 900}, color_scheme=scheme
+    ) as page:
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        text = page.inner_text("main")
+        assert "layers=1" in text
+        assert "McNemar" in text
+        assert page.locator("svg circle").count() == 6  # three steps at two batches
+
+
+def step(number, *, faster, drop, kept=True, size=100, name="layers=1"):
+    from vitrail.shrink.costs import Costs, Time
+
+    times = tuple(Time(batch, 1 / one, 1 / one, 1 / one) for batch, one in zip((1, 16), faster, strict=True))
+    worth = Worth((90 - drop) / 100, (0.8, 0.95))
+    return Step(number, name, "", Costs(1, 1, size, None), times, faster, worth, drop, kept=kept)
+
+
+def test_steps_are_written_and_read_again():
+    one = step(1, faster=(2.0, 3.0), drop=0.1)
+    assert read_step(json.loads(json.dumps(one.table()))) == one
+
+
+def test_the_frontier_is_what_nothing_beats():
+    steps = [step(1, faster=(2, 2), drop=0.5), step(2, faster=(3, 1.5), drop=0.2), step(3, faster=(2.5, 4), drop=2)]
+    history = History(step(0, faster=(1, 1), drop=0, name="original"), steps)
+    assert [one.number for one in history.frontier(1)] == [2, 0]
+    assert [one.number for one in history.frontier(16)] == [3, 1, 2, 0]
+
+
+def test_what_pays():
+    before = step(1, faster=(2.0, 2.0), drop=0)
+    assert pays(before, step(2, faster=(2.5, 2.0), drop=0))
+    assert not pays(before, step(2, faster=(2.5, 1.5), drop=0))
+    assert pays(before, step(2, faster=(2.0, 2.0), drop=0, size=50))
+    assert not pays(before, step(2, faster=(1.0, 1.0), drop=0, size=50))
+    assert pays(before, step(2, faster=(1.0, 1.0), drop=0, size=50), asked=True)
+    assert not pays(before, step(2, faster=(2.0, 2.0), drop=0))
+
+
+def test_goals_that_are_missed_are_told_by_how_much():
+    goals = Goals(speedup=4, compression=8)
+    first, now = step(0, faster=(1, 1), drop=0, size=800), step(1, faster=(5, 3.5), drop=0, size=90)
+    assert goals.missed(first, now) == ["it is 3.50 times as fast, and 4 were wanted"]
+    assert not goals.met(first, now)
+    assert goals.met(first, now, ahead=(1.5, 1.0))

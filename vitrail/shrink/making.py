@@ -1,0 +1,219 @@
+"""A step made: what a way leaves of a model, learned again where that helps, written as a run of its own."""
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from vitrail.config import override
+from vitrail.errors import InputError
+from vitrail.files import read_json, write_json
+from vitrail.progress import Progress
+from vitrail.recipe import Recipe
+from vitrail.runs import Run
+from vitrail.shrink.int8 import quantize_onnx, sensitive
+from vitrail.shrink.tickets import ROUNDS, first_values, largest, shares, ticket
+from vitrail.shrink.ways import Way, Workshop
+from vitrail.tasks import parse_recipe
+from vitrail.tasks.task import Task
+from vitrail.trainer import Training
+from vitrail.weights import Weights
+from vitrail.weights.onnx import save_onnx
+
+ONNX, MADE = "model.int8.onnx", "made.json"
+FLOAT = (0.0, 0.1, 0.25)  # shares of the products, the most sensitive ones, that int8 may leave as they are
+SEEN = 32  # pictures by which those are known
+# How a model learns again from the one that it was cut from (bench/README.md).
+TEACHER = {"weight": 0.7}
+OPTIM = {"layer_decay": 1.0}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What was done in a line, and the number before what was left had learned again."""
+
+    note: str
+    cut: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Maker:
+    """Makes steps. ``value`` gives the headline number of a run, and ``loses`` how many points it is below the
+    original's.
+    """
+
+    original: Run
+    recipe: Recipe | None
+    task: Task | None
+    value: Callable[[Run], float]
+    loses: Callable[[float], float]
+    most: float  # points that may be lost
+    settings: Sequence[str]  # fields of the recipe by which what is left learns, as FIELD=VALUE
+    command: str
+    progress: Progress
+    quiet: bool
+
+    def make(self, way: Way, before: Run, folder: Path, minutes: float | None) -> Outcome:
+        """A step in a folder, from the beginning or from where it was interrupted."""
+        if way.alone:
+            return self._ticket(way.share, before, folder, minutes)
+        aside = folder.with_name(f"{folder.name}.cut")
+        if not (aside / MADE).is_file():
+            shutil.rmtree(aside, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
+            made = way.make(before.weights(), Workshop(self.task, self.progress))
+            before.derive(aside, made.weights, self.command)
+            rest = {"note": made.note, "lessons": dict(made.lessons), "bits": made.bits, "int8": made.int8}
+            write_json(aside / MADE, {**rest, "fresh": made.fresh})
+        told = read_json(aside / MADE)
+        cut = self._learned(way, Run(aside), folder, told, minutes)
+        bits, int8 = told["bits"] or before.about.get("packed"), told["int8"] or "answers" in before.about
+        note = told["note"]
+        if bits or int8:
+            note += self._few_bits(Run(folder), bits, int8=int8)
+        return Outcome(note, cut)
+
+    def done(self, folder: Path) -> None:
+        """Remove what was needed to make it."""
+        shutil.rmtree(folder.with_name(f"{folder.name}.cut"), ignore_errors=True)
+        for one in (folder, *folder.parent.glob(f"{folder.name}.*")):
+            shutil.rmtree(one / "checkpoints", ignore_errors=True)
+
+    def _learned(self, way: Way, cut: Run, folder: Path, told: dict[str, Any], minutes: float | None) -> float | None:
+        """Have what is left learn again, unless it lost little; the number that it had before."""
+        if way.trains and self.recipe is not None:
+            value = self.value(cut)
+            if told["fresh"] or self.loses(value) > self.most / 2:
+                recipe = self._taught(cut, told["lessons"], minutes)
+                self._train(self._from_scratch(recipe, cut) if told["fresh"] else recipe, folder)
+                return None if told["fresh"] else value
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(cut.path, folder, ignore=shutil.ignore_patterns(MADE))
+        return None
+
+    def _train(self, table: dict[str, Any], folder: Path) -> Run:
+        """A training as any other, from the beginning or from where it was interrupted."""
+        training = Training(
+            [], {}, [], quiet=self.quiet, recipe=parse_recipe(override(table, self.settings)), typed=self.command
+        )
+        return training.run(str(folder), None, resume=(folder / "recipe.json").is_file())
+
+    def _taught(self, cut: Run, lessons: dict[str, float], minutes: float | None) -> dict[str, Any]:
+        """The recipe by which what is left learns from the original."""
+        recipe = cast("Recipe", self.recipe)
+        table = recipe.model_dump(mode="json", exclude_unset=True)
+        table["weights"] = {"path": str(cut.path.resolve()), "freeze": False}
+        train = {name: value for name, value in table.get("train", {}).items() if name in ("batch", "seed", "device")}
+        table["train"] = train if minutes is None else {**train, "minutes": minutes}
+        if recipe.task == "pictures":
+            table["teacher"] = {"path": str(self.original.path.resolve()), **TEACHER, **lessons}
+            table["optim"], table["train"] = OPTIM, {**table["train"], "smoothing": 0.0}
+        elif "teacher" in type(recipe).model_fields:
+            table["teacher"] = {"path": str(self.original.path.resolve())}
+        return table
+
+    def _from_scratch(self, table: dict[str, Any], cut: Run) -> dict[str, Any]:
+        """The same for a student that knows nothing: as the original was trained, if that was from scratch too."""
+        model = {"name": cut.about["family"], **cut.about["model"]}
+        own = self.original.recipe
+        how = {} if own is None or own.weights.path is not None else own.model_dump(mode="json", exclude_unset=True)
+        minutes = {name: value for name, value in table["train"].items() if name == "minutes"}
+        same: dict[str, Any] = {name: value for name, value in how.items() if name in ("optim", "augment")}
+        train = {**how.get("train", {}), **minutes}
+        if minutes:
+            train.pop("epochs", None)
+        rest = {name: value for name, value in table.items() if name not in ("weights", "optim", "augment")}
+        return {**rest, **same, "train": train, "model": model}
+
+    def _ticket(self, sparsity: float, before: Run, folder: Path, minutes: float | None) -> Outcome:
+        """The winning ticket, and a random one beside it, each trained as the original was."""
+        weights, original = before.weights(), self.original
+        own = original.recipe
+        if own is None:
+            raise InputError(f"{original.name!r} does not say how it was trained, as a ticket is; name a run.")
+        table = own.model_dump(mode="json")
+        if minutes is not None:
+            table["train"] |= {"minutes": minutes / (ROUNDS + 1)}
+
+        def trained(name: str, state: dict[str, Tensor]) -> Run:
+            home = folder.with_name(f"{folder.name}.{name}")
+            start = home.with_name(f"{home.name}.cut")
+            if not (start / "config.json").is_file():
+                before.derive(start, replace(weights, state=state), self.command)
+            given = {"path": str(start.resolve()), "zeros": True, "freeze": False}
+            run = self._train({**table, "weights": given, "model": size_of(weights)}, home)
+            shutil.rmtree(start, ignore_errors=True)
+            return run
+
+        first, learned = first_values(original, weights), weights.state
+        for number, share in enumerate(shares(sparsity), 1):
+            stays = largest(learned, share)
+            run = trained(f"round-{number}", ticket(first, stays))
+            learned = run.weights().state
+        other = trained("random", ticket(first_values(original, weights, seed=10_007), stays))
+        shutil.rmtree(folder, ignore_errors=True)
+        before.derive(folder, run.weights(), self.command, sparse=True)
+        said = self.task.metric.show(self.value(other)) if self.task is not None else ""
+        kept = sum(int(one.sum()) for one in stays.values())
+        whole = sum(one.numel() for one in stays.values())
+        return Outcome(f"{kept:,} of {whole:,} numbers stay, in {ROUNDS} rounds; a random ticket comes to {said}")
+
+    def _few_bits(self, run: Run, bits: int | None, *, int8: bool) -> str:
+        """Write its matrices in few bits, and a file that runs as int8; what more is to be said of it."""
+        weights = run.weights()
+        about: dict[str, Any] = {name: run.about[name] for name in ("result",) if name in run.about}
+        about |= {"packed": bits} if bits else {}
+        run.derive(run.path, weights, self.command, bits=bits, **about)
+        if not int8:
+            return ""
+        whole, small = run.path / "model.onnx", run.path / ONNX
+        try:
+            save_onnx(run.weights(), whole)
+            products = sensitive(whole, [self._pictures()]) if self.task is not None else []
+            best, found = float("inf"), 0
+            for share in FLOAT if products else (0.0,):
+                keep = products[: round(share * len(products))]
+                quantize_onnx(whole, small, keep)
+                run.derive(run.path, weights, self.command, bits=bits, **about, answers=ONNX)
+                lost = self.loses(self.value(Run(run.path))) if self.task is not None else 0.0
+                if lost < best:
+                    best, found = lost, len(keep)
+                if lost <= self.most:
+                    break
+            else:
+                quantize_onnx(whole, small, products[:found])
+        finally:
+            whole.unlink(missing_ok=True)
+        return f", but for {found} of {len(products)} products" * bool(found)
+
+    def _pictures(self) -> Any:
+        """Some to learn from, with values from 0 to 1."""
+        task = cast("Any", self.task)
+        examples = task.examples
+        torch.manual_seed(0)
+        images, *_ = examples.batch(torch.arange(min(SEEN, len(examples))).numpy(), torch.device("cpu"))
+        return task.normalise.undone(images).clamp(0, 1).numpy()
+
+
+def size_of(weights: Weights) -> dict[str, Any]:
+    """The fields of a recipe's model that have it look at inputs as some weights do."""
+    if weights.family != "vit":
+        return {}
+    down, across = weights.config.size
+    return {"image": down if down == across else [down, across]}
+
+
+def refuse(ways: list[Way], run: Run, *, data: bool) -> None:
+    """Say at once which of some ways cannot be."""
+    weights = run.weights()
+    for way in ways:
+        way.check(weights)
+        if not data and not way.bare:
+            raise InputError(
+                f"{way.name()} needs data to find what matters, and {run.name!r} says of none; name some: "
+                f"vitrail shrink {run.name} DATA."
+            )

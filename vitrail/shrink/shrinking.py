@@ -1,0 +1,448 @@
+"""A trained model made smaller and faster, step by step: each is measured, and stays only if it pays.
+
+SMALL/                       the run that came of it
+SMALL/shrink.json            what was asked for, and every step
+SMALL/shrink.html            the same as a page
+SMALL/steps/NN-WAY           each step, a run of its own, also those that were undone
+"""
+
+import os
+import shlex
+import shutil
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from vitrail.config import assignments
+from vitrail.errors import InputError
+from vitrail.families import empty
+from vitrail.files import Pathlike, make_folder, read_json, write_json
+from vitrail.machine import keep_memory, processor
+from vitrail.progress import Progress, silent
+from vitrail.recipe import Recipe
+from vitrail.report import write_shrink
+from vitrail.runs import Run
+from vitrail.shrink.costs import BATCHES, costs, ratio, summed, times
+from vitrail.shrink.making import Maker, refuse, size_of
+from vitrail.shrink.plan import chosen, parse
+from vitrail.shrink.steps import Goals, History, Step, Worth, compression, pays, read_step
+from vitrail.shrink.ways import Way
+from vitrail.tasks import parse_recipe, read_recipe
+from vitrail.tasks.registry import tasks
+from vitrail.tasks.task import Measurement, Metric, Task, ask
+from vitrail.terminal.console import say
+from vitrail.terminal.progress import counted, working
+from vitrail.training.checkpoint import Lock
+from vitrail.weights import Weights
+from vitrail.weights.onnx import OnnxWeights
+
+STATE, PAGE, STEPS = "shrink.json", "shrink.html", "steps"
+LEAST = 0.3  # minutes in which something can be learned
+RESERVE = 0.2  # of the minutes of a step, for what comes after its training
+
+
+def shrink(
+    what: Pathlike,
+    data: Pathlike | Sequence[Pathlike] = (),
+    *,
+    out: Pathlike,
+    ways: Iterable[str] = (),
+    max_drop: float = 0.5,
+    speedup: float | None = None,
+    compression: float | None = None,
+    minutes: float | None = None,
+    settings: Mapping[str, Any] | Iterable[str] = (),
+    resume: bool = False,
+    quiet: bool = False,
+) -> Run:
+    """Make a run, or weights, smaller and faster: ``shrink("runs/digits", out="small", speedup=4)``.
+
+    ``ways`` are taken in their order, as ``["layers=4", "quantize"]``; with none they are chosen. ``data`` is what is
+    measured and learned on, the run's own unless it is named; ``settings`` sets any field of the recipe by which what
+    is left learns again, as ``{"train.epochs": 3}``. What was done, and what it cost, is in the run's shrink.json and
+    shrink.html.
+    """
+    several = [data] if isinstance(data, str | os.PathLike) else data
+    goals = Goals(max_drop, speedup, compression, minutes)
+    asked = Asked(
+        os.fspath(what), tuple(os.fspath(one) for one in several), goals, tuple(ways), tuple(assignments(settings))
+    )
+    return Shrinking(asked, Path(out), quiet=quiet).run(resume=resume)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What someone asks for."""
+
+    what: str  # a run, or weights
+    data: tuple[str, ...] = ()
+    goals: Goals = field(default_factory=Goals)
+    ways: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
+
+    def words(self, out: Path) -> list[str]:
+        """The command that asks for it."""
+        goals = self.goals
+        given = {"speedup": goals.speedup, "compression": goals.compression, "minutes": goals.minutes}
+        words = ["vitrail", "shrink", self.what, *self.data, "--out", str(out)]
+        words += [word for way in self.ways for word in ("--way", way)]
+        words += ["--max-drop", f"{goals.max_drop:g}"] * (goals.max_drop != Goals.max_drop)
+        words += [word for name, value in given.items() if value is not None for word in (f"--{name}", f"{value:g}")]
+        return [*words, *(word for setting in self.settings for word in ("--set", setting))]
+
+    def table(self) -> dict[str, Any]:
+        """What has to be the same for an interrupted shrinking to go on: all but the minutes."""
+        there = [str(Path(one).resolve()) if Path(one).exists() else one for one in (self.what, *self.data)]
+        goals = {name: value for name, value in asdict(self.goals).items() if name != "minutes"}
+        return {"what": there, "ways": list(self.ways), "settings": list(self.settings), **goals}
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """A run as it answers, and what it answered."""
+
+    run: Run
+    model: Any
+    measurement: Measurement | None
+
+
+class Shrinking:
+    """One call of ``shrink``: what was asked for, and how far it is."""
+
+    def __init__(self, wanted: Asked, out: Path, *, quiet: bool = False) -> None:
+        self.began = time.monotonic()
+        self.wanted, self.what, self.data, self.goals = wanted, wanted.what, wanted.data, wanted.goals
+        self.asked = [parse(text) for text in wanted.ways]
+        self.out, self.quiet = out, quiet
+        self.progress: Progress = silent if quiet else counted
+        self.before = 0.0  # seconds that were taken before it was interrupted
+        self.task: Task | None = None
+        self.history: History
+
+    @property
+    def command(self) -> str:
+        """Which asks for it."""
+        return shlex.join(self.wanted.words(self.out))
+
+    def run(self, *, resume: bool = False) -> Run:
+        """Do it, from the beginning or from where it was interrupted."""
+        with self._working("Starting ..."):
+            keep_memory()
+            state = self._state(resume=resume)
+            source = Run(self.what)
+            weights = source.weights()
+            if isinstance(weights, OnnxWeights):
+                raise InputError(f"{self.what!r} is an ONNX file, made to be run; shrink the run that it was made of.")
+            recipe = self._recipe(source, weights)
+            refuse(self.asked, source, data=recipe is not None)
+        make_folder(self.out)
+        lock = Lock(self.out)
+        try:
+            return self._shrunk(source, recipe, state)
+        finally:
+            lock.release()
+
+    # What was asked for, and what is there already.
+
+    def _state(self, *, resume: bool) -> dict[str, Any]:
+        """What an interrupted shrinking wrote; nothing of one that begins."""
+        path = self.out / STATE
+        if not path.is_file():
+            there = self.out.is_dir() and any(one.name not in (".lock", STEPS) for one in self.out.iterdir())
+            if there or self.out.is_file():
+                raise InputError(f"{str(self.out)!r} is there already, and is left alone; choose another --out.")
+            return {}
+        state = read_json(path)
+        if not resume:
+            raise InputError(
+                f"{str(self.out)!r} holds a shrinking already, and is left alone; go on with it by adding --resume, "
+                f"or choose another --out."
+            )
+        if not isinstance(state, dict) or not {"asked", "steps", "command"} <= state.keys():
+            raise InputError(f"{str(path)!r} does not describe a shrinking; choose another --out.")
+        if state["asked"] != self.wanted.table():
+            raise InputError(
+                f"{str(self.out)!r} was begun as `{state['command']}`; give the same with --resume, or choose another "
+                f"--out."
+            )
+        return state
+
+    def _recipe(self, source: Run, weights: Weights) -> Recipe | None:
+        """How its task is measured and learned: on data that is named, or the run's own; None where there is none."""
+        start = {"path": self.what, "freeze": False}
+        image = size_of(weights)
+        if self.data:
+            return read_recipe(self.data, weights=start, model=image)
+        if source.recipe is None:
+            return None
+        table = source.recipe.model_dump(mode="json", exclude_unset=True)
+        table = {name: value for name, value in table.items() if name not in ("teacher", "optim", "augment")}
+        return parse_recipe({**table, "weights": start, "model": image}).absolute()
+
+    # The steps.
+
+    def _shrunk(self, source: Run, recipe: Recipe | None, state: dict[str, Any]) -> Run:
+        original = self._original(source, recipe)
+        first = self._subject(original)
+        if state:
+            self.before = float(state.get("seconds", 0.0))
+            every = [read_step(one) for one in state["steps"]]
+            self.history = History(every[0], every[1:], state.get("skipped", []))
+            self._say(f"going on after step {len(every) - 1}")
+        else:
+            self.history = History(self._step(first, first, 0, "original", done=empty(first.model.config).summary()))
+            self._write()
+        for step in (self.history.original, *self.history.steps):
+            self._say(line(step, self._metric))
+        maker = Maker(
+            original=original,
+            recipe=recipe,
+            task=self.task,
+            value=lambda run: self._value(self._subject(run)),
+            loses=self._loses,
+            most=self.goals.max_drop,
+            settings=self.wanted.settings,
+            command=self.command,
+            progress=self.progress,
+            quiet=self.quiet,
+        )
+        while (way := self._next()) is not None:
+            self._try(way, maker, first)
+            self._write()
+        return self._finish(original)
+
+    def _original(self, source: Run, recipe: Recipe | None) -> Run:
+        """The run that all is compared with: the source itself, or its weights on the data that is named."""
+        if recipe is None:
+            return source
+        task = tasks[recipe.task].prepare(recipe, self.progress).gathered(self.progress)
+        names, labels = getattr(task, "names", None), getattr(task.weights, "labels", None)
+        if names is not None and labels != names:
+            some = ", ".join(names[:5]) + ", ..." * (len(names) > 5)  # noqa: PLR2004
+            raise InputError(
+                f"{self.what!r} has no head for the classes of the data, {some}; train it on them first: "
+                f"vitrail train DATA --weights {self.what}."
+            )
+        self.task = task
+        if not self.data:
+            return source
+        run = Run(self.out / STEPS / "00-original")
+        if not (run.path / "config.json").is_file():
+            run.hold(task.model(), task, self.command)
+        return Run(run.path)
+
+    def _next(self) -> Way | None:
+        """What is tried next; once the time is over, what needs no training."""
+        steps, minutes = self.history.steps, self.goals.minutes
+        over = minutes is not None and minutes - self._gone() / 60 < LEAST and bool(steps)
+        if not self.asked:
+            return chosen(self.history, self.goals, data=self.task is not None, hurry=over)
+        done = sum(not step.again for step in steps) + len(self.history.skipped)
+        if steps and steps[-1].costly and not steps[-1].again and not over:
+            milder = self.asked[done - 1].milder()
+            if milder is not None:
+                return milder
+        while over and done < len(self.asked) and self.asked[done].trains:
+            self._say(f"{self.asked[done]} is left out: the {minutes:g} minutes are over")
+            self.history = replace(self.history, skipped=[*self.history.skipped, self.asked[done].name()])
+            done += 1
+        return self.asked[done] if done < len(self.asked) else None
+
+    def _try(self, way: Way, maker: Maker, first: Subject) -> None:
+        """Make a step, measure it, and decide whether it stays."""
+        began, number, steps = time.monotonic(), len(self.history.steps) + 1, self.history.steps
+        folder = self.out / STEPS / f"{number:02}-{str(way).replace('=', '-')}"
+        before = first.run if self.history.now.number == 0 else Run(self.out / STEPS / self.history.now.folder)
+        again = bool(steps) and steps[-1].costly and not steps[-1].again
+        self._say(f"{number}. {way}: {way.about}")
+        try:
+            outcome = maker.make(way, before, folder, self._minutes(way))
+        except InputError as error:
+            if self.asked or isinstance(error, _stopping()):
+                raise
+            self._say(f"   {error}")
+            self.history = replace(self.history, skipped=[*self.history.skipped, way.name()])
+            return
+        step = self._step(self._subject(Run(folder)), first, number, str(way), done=outcome.note)
+        step = self._judged(replace(step, cut=outcome.cut, again=again, folder=folder.name))
+        step = replace(step, seconds=round(time.monotonic() - began, 1))
+        self.history = replace(self.history, steps=[*steps, step])
+        self._say(line(step, self._metric))
+        self._write()
+        maker.done(folder)
+
+    def _minutes(self, way: Way) -> float | None:
+        """What a training may take: an even part of what is left."""
+        if self.goals.minutes is None or not way.trains:
+            return None
+        done = sum(not step.again for step in self.history.steps)
+        rest = [one for one in self.asked[done:] if one.trains] if self.asked else range(max(1, 4 - done))
+        left = self.goals.minutes - self._gone() / 60
+        return max(LEAST, (1 - RESERVE) * left / max(1, len(rest)))
+
+    # What a step is worth.
+
+    def _subject(self, run: Run) -> Subject:
+        """A run with its answers."""
+        weights = run.answering()
+        model = weights.model().float()
+        if self.task is None:
+            return Subject(run, model, None)
+        with self._working(f"Measuring {run.path.name} ..."):
+            return Subject(run, model, self.task.held_out.seen_by(weights).measure(model))
+
+    def _step(self, one: Subject, first: Subject, number: int, name: str, *, done: str) -> Step:
+        """What a run costs and is worth, beside the original in the same minutes."""
+        taken, faster = [], []
+        systems = {"original": first, "now": one}
+        for count in BATCHES:
+            calls = {name: self._asking(subject.model, count) for name, subject in systems.items()}
+            with self._working(f"Timing {one.run.path.name}, {count} at a time ..."):
+                found = times(calls, count)
+            taken.append(summed(count, found["now"]))
+            faster.append(1.0 if one is first else ratio(found["original"], found["now"]))
+        return Step(number, name, done, costs(one.run), tuple(taken), tuple(faster), *self._worth(one, first))
+
+    def _asking(self, model: Any, count: int) -> Callable[[], Any]:
+        return ask(model, count) if self.task is None else self.task.held_out.asking(model, count)
+
+    def _worth(self, one: Subject, first: Subject) -> tuple[Worth | None, float | None]:
+        """The headline number beside the original's, and how many points it is below it."""
+        if self.task is None or one.measurement is None or first.measurement is None:
+            return None, None
+        held = self.task.held_out
+        comparison = None if one is first else held.compare(first.measurement, one.measurement)
+        value = self._value(one)
+        worth = Worth(value, held.interval(one.measurement), comparison)
+        return worth, self._metric_of().drop(self._value(first), value)
+
+    def _value(self, subject: Subject) -> float:
+        if subject.measurement is None:
+            raise RuntimeError("nothing was measured, for there is no data")
+        return subject.measurement.values[self._metric_of().name]
+
+    def _loses(self, value: float) -> float:
+        worth = self.history.original.worth
+        return 0.0 if worth is None else self._metric_of().drop(worth.value, value)
+
+    @property
+    def _metric(self) -> Metric | None:
+        return None if self.task is None else self.task.metric
+
+    def _metric_of(self) -> Metric:
+        if self.task is None:
+            raise RuntimeError("there is no task, for there is no data")
+        return self.task.metric
+
+    def _judged(self, step: Step) -> Step:
+        """With whether it stays, and why not."""
+        most, before = self.goals.max_drop, self.history.now
+        if step.drop is not None and step.drop > most + 1e-9:
+            why = f"undone: it loses {step.drop:.2f} points, and {most:g} may be lost"
+            return replace(step, kept=False, costly=True, why=why)
+        if not pays(before, step, asked=bool(self.asked)):
+            return replace(step, kept=False, why="undone: it is neither faster nor smaller than before")
+        return step
+
+    # What came of it.
+
+    def _finish(self, original: Run) -> Run:
+        """The last step that stays, as the run; and the page."""
+        now = self.history.now
+        if now.number == 0:
+            original.derive(self.out, original.weights(), self.command)
+        else:
+            folder = self.out / STEPS / now.folder
+            for file in sorted(folder.iterdir()):
+                if file.is_file() and not file.name.startswith("."):
+                    shutil.copyfile(file, self.out / file.name)
+            recipe = Run(folder).begun
+            if recipe:
+                write_json(self.out / "recipe.json", {**recipe, "command": self.command})
+        self._write(finished=True)
+        write_shrink(self.out / PAGE, read_json(self.out / STATE))
+        return Run(self.out)
+
+    def _write(self, *, finished: bool = False) -> None:
+        held = None if self.task is None else self.task.held_out
+        times_of = self.history.original.times
+        state = {
+            "command": self.command,
+            "asked": self.wanted.table(),
+            "goals": asdict(self.goals),
+            "machine": {"processor": processor(), "threads": torch.get_num_threads()},
+            "measured on": None if held is None else {"part": held.part, "examples": len(held)},
+            "metric": None if self.task is None else asdict(self.task.metric),
+            "seconds": round(self._gone(), 1),
+            "finished": finished,
+            "missed": self.goals.missed(self.history.original, self.history.now) if finished else [],
+            "frontier": {one.batch: [step.number for step in self.history.frontier(one.batch)] for one in times_of},
+            "skipped": list(self.history.skipped),
+            "steps": [step.table() for step in (self.history.original, *self.history.steps)],
+        }
+        write_json(self.out / STATE, state)
+
+    def summary(self) -> str:
+        """What came of it, in a sentence or two."""
+        first, now = self.history.original, self.history.now
+        if now.number == 0:
+            return f"nothing was found that pays within the bound; {self.out} is the original"
+        fast = " and ".join(f"{one:.2f}" for one in now.faster)
+        at = " and ".join(str(one.batch) for one in now.times)
+        text = f"{fast} times as fast at {at} at a time, {compression(first, now):.2f} times smaller"
+        if now.worth is not None and first.worth is not None:
+            metric = self._metric_of()
+            text += f", {metric.name} {metric.show(first.worth.value)} -> {metric.show(now.worth.value)}"
+        missed = self.goals.missed(first, now)
+        short = f"\nshort of the goal: {'; '.join(missed)}" if missed else ""
+        return f"{text}; run in {self.out}{short}"
+
+    def columns(self) -> list[str]:
+        """Of a table of the steps."""
+        at = [f">ms at {one.batch}" for one in self.history.original.times]
+        return ["step", *([f">{self._metric.name}"] if self._metric else []), *at, ">faster", ">MB", ""]
+
+    def rows(self) -> list[list[str]]:
+        """The steps, a row each."""
+        return [self._row(step) for step in (self.history.original, *self.history.steps)]
+
+    def _row(self, step: Step) -> list[str]:
+        metric = self._metric
+        value = [] if metric is None or step.worth is None else [metric.show(step.worth.value)]
+        spent = [f"{one.median * 1e3:.3g}" for one in step.times]
+        kept = "" if step.number == 0 else "kept" if step.kept else "undone"
+        return [step.name, *value, *spent, f"{step.speedup():.2f}", f"{step.costs.bytes / 1e6:.3g}", kept]
+
+    def _gone(self) -> float:
+        return self.before + time.monotonic() - self.began
+
+    def _say(self, text: str) -> None:
+        if not self.quiet:
+            say(text)
+
+    def _working(self, what: str) -> AbstractContextManager[None]:
+        return nullcontext() if self.quiet else working(what)
+
+
+def line(step: Step, metric: Metric | None) -> str:
+    """A step in a line, as it is said when it is done."""
+    fast = " and ".join(f"{one.median * 1e3:.3g} ms" for one in step.times)
+    faster = "" if step.number == 0 else f" ({step.faster[0]:.2f} and {step.faster[1]:.2f} times as fast)"
+    size = f"{step.costs.bytes / 1e6:.3g} MB"
+    worth = ""
+    if metric is not None and step.worth is not None:
+        dropped = "" if step.number == 0 else f" ({-(step.drop or 0.0):+.2f} points)"
+        worth = f"{metric.name} {metric.show(step.worth.value)}{dropped}, "
+    end = "" if step.number == 0 else f"; {step.why or 'kept'}"
+    return f"   {step.done}: {worth}{fast} at {step.times[0].batch} and {step.times[1].batch}{faster}, {size}{end}"
+
+
+def _stopping() -> type[InputError]:
+    from vitrail.training import Interrupted  # noqa: PLC0415
+
+    return Interrupted

@@ -1,0 +1,63 @@
+"""Lottery tickets (Frankle and Carbin 2019): which few numbers of a fresh model learn as well as all of them.
+
+A trained model's smallest numbers are made 0, the others get back the values that they had before they learned
+anything, and learn again; and so in some rounds, each taking the same share of what is left. Beside the ticket a random
+one: the same numbers 0, the others of another fresh model. If the first values matter, it comes to less.
+"""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from vitrail.errors import InputError
+from vitrail.families import families
+from vitrail.runs import Run
+from vitrail.weights import Weights
+
+ROUNDS = 3
+
+
+def ticketed(name: str, tensor: Tensor) -> bool:
+    """Whether a tensor is one of those whose numbers go: a matrix of a block."""
+    parts = name.split(".")
+    return tensor.ndim > 1 and len(parts) > 1 and parts[1].isdigit()
+
+
+def shares(sparsity: float, rounds: int = ROUNDS) -> list[float]:
+    """The share of numbers that are 0 after each round, if each takes the same share of what is left."""
+    return [1 - (1 - sparsity) ** (number / rounds) for number in range(1, rounds + 1)]
+
+
+def largest(state: Mapping[str, Tensor], sparsity: float) -> dict[str, Tensor]:
+    """Where the numbers of the blocks' matrices are that stay: all but so large a share, the smallest of all."""
+    some = {name: tensor for name, tensor in state.items() if ticketed(name, tensor)}
+    sizes = torch.cat([tensor.abs().flatten() for tensor in some.values()])
+    gone = round(sparsity * len(sizes))
+    stays = torch.ones(len(sizes), dtype=torch.bool)
+    stays[sizes.argsort()[:gone]] = False
+    parts = stays.split([tensor.numel() for tensor in some.values()])
+    return {name: part.view(some[name].shape) for name, part in zip(some, parts, strict=True)}
+
+
+def ticket(first: Mapping[str, Tensor], stays: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """First values, with zeros where numbers are gone."""
+    return {name: tensor * stays[name] if name in stays else tensor for name, tensor in first.items()}
+
+
+def first_values(run: Run, weights: Weights, seed: int | None = None) -> dict[str, Tensor]:
+    """What a model was before it learned anything: as the run kept it (train.keep), or as its seed makes it again.
+
+    Another seed gives another fresh model.
+    """
+    kept = run.origin.history.get(0)
+    if kept is not None and seed is None:
+        return kept.weights().state
+    recipe = run.recipe
+    if recipe is None or recipe.weights.path is not None:
+        raise InputError(
+            f"{run.name!r} was not trained from scratch, or does not say how, so that nobody knows what it was before; "
+            f"train it with --set train.keep=2, which keeps that."
+        )
+    torch.manual_seed(recipe.train.seed if seed is None else seed)
+    return families[weights.family](weights.config).state_dict()
