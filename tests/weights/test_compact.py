@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from sklearn.cluster import KMeans
 
 import vitrail as vt
@@ -84,8 +85,6 @@ def test_what_does_not_fit_is_said(tmp_path):
         vt.save(model, tmp_path / "a", bits=9)
     with pytest.raises(InputError, match="no place"):
         vt.save(model, tmp_path / "a.safetensors", "timm", bits=4)
-    from safetensors.torch import load_file, save_file
-
     vt.save(model, tmp_path / "b", bits=4)
     file = tmp_path / "b" / "model.safetensors"
     tensors = load_file(file)
@@ -100,3 +99,41 @@ def test_what_does_not_fit_is_said(tmp_path):
     save_file({**tensors, codes: tensors[codes][:3].clone()}, file)
     with pytest.raises(InputError, match="do not fit together"):
         read(tmp_path / "b").model()
+
+
+@pytest.mark.parametrize("bits", [None, 4])
+def test_zeros_are_not_written(tmp_path, bits):
+    """A matrix that is mostly zeros is written without them, a bit for each number, and read again to the bit."""
+    model = vt.build("vit", **VIT)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.startswith("encoder.") and parameter.ndim > 1:
+                parameter.mul_(torch.rand_like(parameter) < 0.1)
+    vt.save(model, tmp_path / "whole")
+    vt.save(model, tmp_path / "small", sparse=True, bits=bits)
+    again = vt.load(tmp_path / "small")
+    for name, tensor in model.state_dict().items():
+        if bits is None:
+            assert torch.equal(again.state_dict()[name], tensor)
+        elif name.startswith("encoder.") and tensor.ndim > 1:
+            assert torch.equal(again.state_dict()[name] == 0, tensor == 0)
+    sizes = [(tmp_path / name / "model.safetensors").stat().st_size for name in ("whole", "small")]
+    assert sizes[0] > (5 if bits else 3) * sizes[1]
+    vt.save(again, tmp_path / "twice", sparse=True, bits=bits)
+    for name, tensor in vt.load(tmp_path / "twice").state_dict().items():
+        assert torch.equal(tensor, again.state_dict()[name])
+
+
+def test_a_sparse_file_that_lacks_a_part(tmp_path):
+    model = vt.build("vit", **VIT)
+    with torch.no_grad():
+        model.encoder[0].attention.f.query.weight[:, 5:] = 0
+    vt.save(model, tmp_path / "small", sparse=True)
+    file = tmp_path / "small" / "model.safetensors"
+    tensors = load_file(file)
+    name = next(name for name in tensors if name.endswith("#there"))
+    for change in ({name: tensors[name][:3]}, {name.replace("#there", "#rest"): torch.zeros(2)}, {name: None}):
+        changed = {key: value for key, value in {**tensors, **change}.items() if value is not None}
+        save_file(changed, file)
+        with pytest.raises(InputError, match="small"):
+            read(tmp_path / "small")

@@ -1,7 +1,8 @@
 """``vitrail embed``."""
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,6 +13,7 @@ from vitrail.terminal.progress import counted, working
 
 if TYPE_CHECKING:
     from vitrail.tasks.task import Trained
+    from vitrail.weights import Weights
 
 LETTERS = 1_000  # of a line that are kept beside its vector: an array has room for the longest in every row
 
@@ -29,6 +31,19 @@ def embed(
         str | None,
         typer.Option(help="Of text: mean (of all tokens), or first (the token a BERT answers by).", metavar="HOW"),
     ] = None,
+    bits: Annotated[
+        int | None,
+        typer.Option(
+            help="Write each vector as so many bits instead, such as 1024: smaller, and near ones are still near.",
+            min=8,
+            metavar="N",
+        ),
+    ] = None,
+    search: Annotated[
+        Path | None,
+        typer.Option(help="Print the nearest of a file that embed wrote, and write none.", metavar="FILE.npz"),
+    ] = None,
+    top: Annotated[int, typer.Option(help="With --search: how many are printed.", min=1, metavar="K")] = 5,
     normalise: Normalisation = None,
     force: Force = False,
     as_json: Json = False,
@@ -36,28 +51,81 @@ def embed(
     """Compute feature vectors: what the model's head is given, one row per picture or line of text.
 
     The file holds `features` (pictures x width), `files`, and `folders` (the name of each file's folder); or `features`
-    and `lines`.
+    and `lines`; with --bits `codes` (pictures x bits / 8) instead of features, and the `mean` they were made with.
     """
     with working("Starting ..."):
-        import numpy as np
-
         from vitrail.errors import InputError
-        from vitrail.files import check_free, make_folder, whole
+        from vitrail.files import check_free
         from vitrail.machine import keep_memory
         from vitrail.runs import Run
-        from vitrail.tasks.pictures.predictor import Predictor, inputs_of
+        from vitrail.shrink.library import Library
 
-        if out.suffix != ".npz":
+        library = None if search is None else Library.read(search)
+        if library is None and out.suffix != ".npz":
             raise InputError(f"{str(out)!r} should end with .npz; give another --out.")
-        check_free(out, force=force)
+        if library is None:
+            check_free(out, force=force)
+        if bits is not None and (bits % 8 or library is not None):
+            why = "is for a file that is written" if library is not None else "is no multiple of 8, such as 1024"
+            raise InputError(f"--bits {bits} {why}; leave it out, or choose another.")
         keep_memory()
         opened = Run(run)
         weights = opened.answering(normalise=normalise)
-    if weights.family != "vit":
-        _lines(opened.trained(weights), inputs, out, pool or "mean", as_json=as_json)
-        return
-    if pool is not None:
+    if weights.family == "vit" and pool is not None:
         raise InputError(f"--pool is of text, and {run!r} takes pictures; leave it out.")
+    pictures = weights.family == "vit"
+    found = _pictures(weights, inputs) if pictures else _lines(opened.trained(weights), inputs, pool or "mean")
+    if library is not None:
+        _show(found, library.nearest(found.vectors, min(top, len(library))), as_json=as_json)
+    else:
+        Library.of(found.names, found.vectors, found.kind, bits, found.more).write(out)
+        _tell(found, out, bits, as_json=as_json)
+    if found.unread is not None:
+        found.unread.finish()
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """Vectors of what was given, by names."""
+
+    kind: str  # files, or lines
+    names: list[str]
+    vectors: Any  # (m w)
+    more: dict[str, Any]
+    cut: int = 0  # lines that were too long
+    unread: Unread | None = None
+
+
+def _show(found: Found, nearest: list[list[tuple[str, float]]], *, as_json: bool) -> None:
+    """What is near to each, a line each."""
+    for name, some in zip(found.names, nearest, strict=True):
+        if as_json:
+            print_json({"of": name, "nearest": [{"name": other, "cosine": cosine} for other, cosine in some]})
+        else:
+            tell(f"{name}  {'  '.join(f'{other} {cosine:.3f}' for other, cosine in some)}")
+
+
+def _tell(found: Found, out: Path, bits: int | None, *, as_json: bool) -> None:
+    """What was written."""
+    count, width = found.vectors.shape
+    if as_json:
+        about: dict[str, Any] = {"out": str(out), ("pictures" if found.kind == "files" else "lines"): count}
+        about |= {"width": width, **({} if bits is None else {"bits": bits})}
+        lost = {} if found.unread is None else {"set aside": len(found.unread.lines), "unread": found.unread.lines}
+        print_json({**about, **(lost if found.kind == "files" else {"cut": found.cut})})
+        return
+    what = "pictures" if found.kind == "files" else "lines"
+    how = f"vectors of {width:,} numbers" if bits is None else f"{bits:,} bits each"
+    tell(f"{count:,} {what} as {how} in {out}")
+
+
+def _pictures(weights: "Weights", inputs: list[str]) -> Found:
+    """Pictures as vectors."""
+    import numpy as np
+
+    from vitrail.errors import InputError
+    from vitrail.tasks.pictures.predictor import Predictor, inputs_of
+
     with working("Starting ..."):
         predictor = Predictor.of(weights, head=False)
     for note in predictor.notes:
@@ -71,32 +139,16 @@ def embed(
             files.append(one.name)
     if not rows:
         raise InputError("no picture could be read, so there is nothing to write; check the paths.")
-    make_folder(out.parent)
-    with whole(out) as aside, aside.open("wb") as file:
-        folders = [Path(name).resolve().parent.name for name in files]
-        np.savez(file, features=np.stack(rows), files=np.array(files), folders=np.array(folders))
-    if as_json:
-        print_json(
-            {
-                "out": str(out),
-                "pictures": len(rows),
-                "width": len(rows[0]),
-                "set aside": len(unread.lines),
-                "unread": unread.lines,
-            }
-        )
-    else:
-        tell(f"{len(rows):,} pictures as vectors of {len(rows[0]):,} numbers in {out}")
-    unread.finish()
+    folders = np.array([Path(name).resolve().parent.name for name in files])
+    return Found("files", files, np.stack(rows), {"folders": folders}, unread=unread)
 
 
-def _lines(trained: "Trained", inputs: list[str], out: Path, pool: str, *, as_json: bool) -> None:
+def _lines(trained: "Trained", inputs: list[str], pool: str) -> Found:
     """Lines of text as vectors."""
     import numpy as np
 
     from vitrail.data.text import Undecodable
     from vitrail.errors import InputError, unknown
-    from vitrail.files import make_folder, whole
     from vitrail.tasks.language.writer import Reader
 
     if pool not in ("mean", "first"):
@@ -115,10 +167,4 @@ def _lines(trained: "Trained", inputs: list[str], out: Path, pool: str, *, as_js
     if cut:
         most = reader.model.config.length
         say(f"note: {cut:,} lines are longer than the {most:,} tokens that the model takes, and cut")
-    make_folder(out.parent)
-    with whole(out) as aside, aside.open("wb") as file:
-        np.savez(file, features=np.stack(vectors), lines=np.array([line[:LETTERS] for line in there]))
-    if as_json:
-        print_json({"out": str(out), "lines": len(there), "width": len(vectors[0]), "cut": cut})
-    else:
-        tell(f"{len(there):,} lines as vectors of {len(vectors[0]):,} numbers in {out}")
+    return Found("lines", [line[:LETTERS] for line in there], np.stack(vectors), {}, cut)

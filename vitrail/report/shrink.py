@@ -116,7 +116,7 @@ def _worth(steps: Sequence[Mapping[str, Any]], metric: Metric) -> Table:
             ">before it learned again",
             f">{metric.name}",
             ">points lost",
-            ">became right, wrong",
+            ">became better, worse",
             ">chance",
             "stays",
             ">time",
@@ -150,13 +150,13 @@ def _changed(now: Mapping[str, Any]) -> dict[str, Any] | None:
     compared = now["worth"]["comparison"]
     if compared is None:
         return None
-    every = compared["changed"]
+    every, (good, bad) = compared["changed"], compared["words"]
+    others = ", the others were wrong before" * (good == "right")
     rows = [(one["what"], one["right"], one["before"], one["after"]) for one in every[:CHANGED]]
     more = f" The first {CHANGED} of them." if len(every) > CHANGED else ""
     table = Table(
         title=f"Answers that changed: {len(every):,}",
-        note=f"{compared['gained']:,} became right, {compared['lost']:,} wrong, the others were wrong before and "
-        f"are still.{more}",
+        note=f"{compared['gained']:,} became {good}, {compared['lost']:,} {bad}{others}.{more}",
         columns=("of", "right is", "before", "now"),
         rows=rows,
         empty="None did.",

@@ -3,7 +3,7 @@
 import json
 import logging
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 
 from vitrail.files import whole
-from vitrail.weights.onnx import INPUT, KEY, metadata
+from vitrail.progress import Progress, silent
+from vitrail.weights.onnx import INPUT, KEY, OnnxModel, metadata
 
 KINDS = ("MatMul", "Gemm")  # the products that are made eight bits
-STEPS = 255  # of an activation, from its least to its greatest
-REDUCED = 63  # of a weight, to either side of 0: one bit is left unused
 
 
 def quantize_onnx(source: Path, target: Path, keep: Sequence[str] = ()) -> None:
@@ -38,7 +37,7 @@ def quantize_onnx(source: Path, target: Path, keep: Sequence[str] = ()) -> None:
             str(bare),
             str(part),
             op_types_to_quantize=list(KINDS),
-            nodes_to_exclude=list(keep),
+            nodes_to_exclude=[*keep, *(f"{name}_MatMul" for name in keep)],  # which a Gemm becomes first
             per_channel=True,
             reduce_range=True,
             weight_type=QuantType.QInt8,
@@ -48,52 +47,26 @@ def quantize_onnx(source: Path, target: Path, keep: Sequence[str] = ()) -> None:
         onnx.save(made, str(part))
 
 
-def sensitive(source: Path, pictures: Iterable[Any]) -> list[str]:
-    """The products of a file by how far eight bits take them from what they are, the farthest first.
-
-    Seen on pictures (b c H W) with values from 0 to 1: of each product the mean square of the difference, of that of
-    the product.
+def sensitive(source: Path, pictures: Any, progress: Progress = silent) -> list[str]:
+    """The products of a file by how far each, as eight bits alone, takes its answers from what they are, the farthest
+    first: seen on pictures (b c H W) with values from 0 to 1.
     """
     import onnx  # noqa: PLC0415
-    import onnxruntime  # type: ignore[import-untyped]  # noqa: PLC0415
 
-    graph = onnx.load(str(source))
-    held = {one.name: onnx.numpy_helper.to_array(one) for one in graph.graph.initializer}
-    products = [node for node in graph.graph.node if node.op_type in KINDS and node.input[1] in held]
-    del graph.graph.output[:]
-    graph.graph.output.extend(
-        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None)
-        for name in dict.fromkeys(node.input[0] for node in products)
-    )
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(graph.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    lost = {node.name: [0.0, 1e-30] for node in products}
-    for some in pictures:
-        names = [one.name for one in session.get_outputs()]
-        seen = dict(zip(names, session.run(names, {INPUT: some}), strict=True))
-        for node in products:
-            turned = any(one.name == "transB" and one.i for one in node.attribute)
-            weight = held[node.input[1]].T if turned else held[node.input[1]]
-            x = seen[node.input[0]].reshape(-1, weight.shape[0])
-            exact = x @ weight
-            lost[node.name][0] += float(np.square(_bytes(x) @ _signed(weight) - exact).sum())
-            lost[node.name][1] += float(np.square(exact).sum())
-    return sorted(lost, key=lambda name: -lost[name][0] / lost[name][1])
+    graph = onnx.load(str(source)).graph
+    held = {one.name for one in graph.initializer}
+    products = [node.name for node in graph.node if node.op_type in KINDS and node.input[1] in held]
+    exact, far = _answers(source, pictures), dict[str, float]()
+    with tempfile.TemporaryDirectory() as folder:
+        for name in progress("products tried as eight bits", products, len(products)):
+            one = Path(folder) / "one.onnx"
+            quantize_onnx(source, one, [other for other in products if other != name])
+            far[name] = float(np.square(_answers(one, pictures) - exact).mean())
+    return sorted(far, key=lambda name: -far[name])
 
 
-def _bytes(x: Any) -> Any:
-    """Activations as they are when they have been bytes: even steps from the least to the greatest, 0 among them."""
-    low, high = min(0.0, float(x.min())), max(0.0, float(x.max()))
-    step = (high - low) / STEPS or 1.0
-    return np.round(x / step) * step
-
-
-def _signed(weight: Any) -> Any:
-    """Weights (i o) likewise, each output with a step of its own."""
-    step = np.abs(weight).max(0) / REDUCED
-    step[step == 0] = 1
-    return np.round(weight / step) * step
+def _answers(path: Path, pictures: Any) -> Any:
+    return OnnxModel(path, None).session.run(["logits"], {INPUT: pictures})[0]
 
 
 @contextmanager

@@ -53,7 +53,9 @@ def read_step(table: dict[str, Any]) -> Step:
     worth = table.get("worth")
     if worth is not None:
         found = worth.get("comparison")
-        comparison = found and Comparison(**{**found, "changed": [Changed(**one) for one in found["changed"]]})
+        comparison = found and Comparison(
+            **{**found, "changed": [Changed(**one) for one in found["changed"]], "words": tuple(found["words"])}
+        )
         interval = worth.get("interval")
         worth = Worth(worth["value"], None if interval is None else tuple(interval), comparison)
     return Step(

@@ -118,6 +118,7 @@ class Comparison:
     gained: int  # answers that became right
     lost: int  # and that became wrong
     changed: list[Changed]
+    words: tuple[str, str] = ("right", "wrong")  # what answers became
 
 
 class EvaluationSet(ABC):

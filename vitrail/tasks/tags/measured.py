@@ -1,6 +1,6 @@
 """Words and texts with labels that a model is measured on."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,10 +11,11 @@ from vitrail.data.tagged import Tagged
 from vitrail.distributed import ALONE, World
 from vitrail.families import Model
 from vitrail.families.bert.model import BERT
+from vitrail.tasks.paired import bootstrap
 from vitrail.tasks.tags.examples import Cutter
 from vitrail.tasks.tags.scores import score
 from vitrail.tasks.tags.tagger import label_logits
-from vitrail.tasks.task import EvaluationSet, Measurement
+from vitrail.tasks.task import Changed, Comparison, EvaluationSet, Measurement
 
 
 @dataclass(eq=False)
@@ -63,6 +64,28 @@ class TestTags(EvaluationSet):
         values = {"accuracy": found.accuracy, "f1": found.macro, "loss": loss}
         values |= {} if found.spans is None else {"spans": found.spans}
         return Measurement(values, {"part": self.part, **values, "tested": found.tested}, found, said)
+
+    def compare(self, before: Measurement, after: Measurement) -> Comparison:
+        first, second, truth = before.outputs, after.outputs, self.truth
+        rights = [
+            [[one == other for one, other in zip(*both, strict=True)] for both in zip(said, truth, strict=True)]
+            for said in (first, second)
+        ]
+        counts = [[(sum(some), len(some)) for some in one] for one in rights]
+        pairs = [pair for some in zip(*rights, strict=True) for pair in zip(*some, strict=True)]
+        return Comparison(
+            chance=bootstrap(counts[0], counts[1]),
+            test="paired bootstrap over sentences",
+            gained=sum(now and not then for then, now in pairs),
+            lost=sum(then and not now for then, now in pairs),
+            changed=list(self._changed(first, second)),
+        )
+
+    def _changed(self, first: list[list[int]], second: list[list[int]]) -> Iterator[Changed]:
+        for words, labels, then, now in zip(self.tagged.sentences, self.tagged.labels, first, second, strict=True):
+            for word, label, one, other in zip(words, labels, then, now, strict=True):
+                if one != other:
+                    yield Changed(word, label, self.labels[one], self.labels[other])
 
 
 def _all(mine: list[list[int]], count: int, world: World) -> list[list[int]]:

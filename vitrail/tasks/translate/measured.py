@@ -1,7 +1,8 @@
 """Sentences that a model is measured on."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -14,10 +15,11 @@ from vitrail.distributed import ALONE, World
 from vitrail.families import Model
 from vitrail.families.seq2seq.config import Seq2SeqConfig
 from vitrail.families.seq2seq.model import Seq2Seq
-from vitrail.tasks.task import EvaluationSet, Measurement
+from vitrail.tasks.task import Changed, Comparison, EvaluationSet, Measurement
 from vitrail.tasks.translate.examples import TokenPairs
-from vitrail.tasks.translate.scores import score
+from vitrail.tasks.translate.scores import paired_bleu, score, sentence_scores
 from vitrail.tasks.translate.translator import Decoding, Translator, Vocabularies
+from vitrail.weights import Weights
 
 SIZE = 4_096  # tokens of targets that are looked at together
 
@@ -58,6 +60,36 @@ class TestPairs(EvaluationSet):
         values = {"bleu": found.bleu.value, "exact": found.exact, "loss": loss}
         summary = {"part": self.part, "bleu": found.bleu.value, "exact": found.exact, "tested": found.tested}
         return Measurement(values, {**summary, "method": method}, found, said)
+
+    def seen_by(self, weights: Weights) -> "TestPairs":  # noqa: ARG002
+        return replace(self, full=True)
+
+    def interval(self, measurement: Measurement) -> tuple[float, float] | None:
+        low, high = measurement.scores.bleu.low, measurement.scores.bleu.high
+        return None if low is None or high is None else (low, high)
+
+    def compare(self, before: Measurement, after: Measurement) -> Comparison:
+        sources, targets, first, second = self.pairs.sources, self.pairs.targets, before.outputs, after.outputs
+        rows = [row for row in range(len(self)) if first[row] != second[row]]
+        wanted = [targets[row] for row in rows]
+        moved = zip(*(sentence_scores([one[row] for row in rows], wanted) for one in (first, second)), strict=True)
+        apart = [now - then for then, now in moved]
+        return Comparison(
+            chance=paired_bleu(first, second, targets),
+            test="paired bootstrap of BLEU, by sacrebleu",
+            gained=sum(one > 0 for one in apart),
+            lost=sum(one < 0 for one in apart),
+            changed=[Changed(sources[row], targets[row], first[row], second[row]) for row in rows],
+            words=("better", "worse"),
+        )
+
+    def asking(self, model: Any, count: int) -> Callable[[], Any]:
+        """Of sentences that are translated, of all lengths; of one, of the middle one."""
+        translator = Translator(model, self.words, self.longest)
+        order = sorted(range(len(self)), key=lambda row: len(self.pairs.sources[row]))
+        rows = [order[round((number + 0.5) * len(order) / count - 0.5)] for number in range(count)]
+        how = (self.how or _quick(model.config)).checked(model.config)
+        return lambda: list(translator.translations([self.pairs.sources[row] for row in rows], how))
 
     def _said(self, model: Seq2Seq, how: Decoding, world: World) -> list[str]:
         """The translations of all sentences; each process makes a part of them."""

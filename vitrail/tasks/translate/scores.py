@@ -53,8 +53,7 @@ def score(
     from sacrebleu.metrics.bleu import BLEU  # noqa: PLC0415  # half a second
     from sacrebleu.metrics.chrf import CHRF  # noqa: PLC0415
 
-    tokenizer = "zh" if _chinese(references) else "char" if _spaceless(references) else "13a"
-    bleu, chrf = BLEU(tokenize=tokenizer), CHRF()
+    bleu, chrf = BLEU(tokenize=_tokenizer(references)), CHRF()
     many = SAMPLES if full and len(said) > 1 else 1
     found = bleu.corpus_score(list(said), [list(references)], n_bootstrap=many)
     letters = chrf.corpus_score(list(said), [list(references)], n_bootstrap=many)
@@ -70,6 +69,20 @@ def score(
         loss=loss,
         lengths=_by_length(said, references, bleu),
     )
+
+
+def paired_bleu(before: Sequence[str], after: Sequence[str], references: Sequence[str]) -> float:
+    """How likely chance alone makes the BLEU of two systems differ as much (Koehn 2004)."""
+    from sacrebleu.metrics.bleu import BLEU  # noqa: PLC0415
+    from sacrebleu.significance import PairedTest  # noqa: PLC0415
+
+    if len(references) == 1 or list(before) == list(after):
+        return 1.0
+    bleu = BLEU(tokenize=_tokenizer(references), references=[list(references)])
+    both: Any = [("before", list(before)), ("after", list(after))]
+    _, found = PairedTest(both, {"BLEU": bleu}, None, test_type="bs", n_samples=SAMPLES)()
+    chance: Any = found["BLEU"][1]
+    return 1.0 if chance.p_value is None else float(chance.p_value)
 
 
 def sentence_scores(said: Sequence[str], references: Sequence[str]) -> list[float]:
@@ -98,6 +111,11 @@ def _by_length(said: Sequence[str], references: Sequence[str], bleu: Any) -> lis
         some = bleu.corpus_score([said[row] for row in rows], [[references[row] for row in rows]])
         found.append(LengthBin(f"{first} to {last}" if last else f"{first} or more", len(rows), round(some.score, 2)))
     return found
+
+
+def _tokenizer(references: Sequence[str]) -> str:
+    """By which sacrebleu finds the words of a language."""
+    return "zh" if _chinese(references) else "char" if _spaceless(references) else "13a"
 
 
 def _chinese(sentences: Sequence[str]) -> bool:
