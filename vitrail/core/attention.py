@@ -63,7 +63,7 @@ class Attention(nn.Module):
         if cache is None:
             k, v = self.keys_values(x if context is None else context)
         elif context is None:
-            k, v = self._apart(cache.extend(self.key_value(x)))
+            k, v = self.apart(cache.extend(self.key_value(x)))
         else:
             k, v = cache.keep(lambda: self.keys_values(context))
         if keys is not None:
@@ -75,9 +75,10 @@ class Attention(nn.Module):
 
     def keys_values(self, y: Tensor) -> tuple[Tensor, Tensor]:
         """(b j w) -> k (b h j d), v (b h j r)."""
-        return self._apart(self.key_value(y))
+        return self.apart(self.key_value(y))
 
-    def _apart(self, both: Tensor) -> tuple[Tensor, Tensor]:
+    def apart(self, both: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values side by side (b j (k v)) -> k (b h j d), v (b h j r)."""
         k, v = both.split(self.widths, dim=-1)
         return split_heads(k, self.heads), split_heads(v, self.heads)
 

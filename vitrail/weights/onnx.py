@@ -115,7 +115,7 @@ def _exported(model: nn.Module, config: Any, *, free: bool) -> Any:
         down, across = max(3, down + 1), max(4, across + 2 + (down + 1 == across + 2))
         rows, columns = (torch.export.Dim(name, min=2, max=SIDES) for name in ("rows", "columns"))
         shape |= {2: patch * rows, 3: patch * columns}
-    with _quiet():
+    with quiet():
         return torch.onnx.export(
             model,
             (torch.zeros(2, config.channels, patch * down, patch * across),),
@@ -129,7 +129,7 @@ def _exported(model: nn.Module, config: Any, *, free: bool) -> Any:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Without what PyTorch says of its own ways."""
     log = logging.getLogger("torch.onnx")
     level = log.level
@@ -142,6 +142,19 @@ def _quiet() -> Iterator[None]:
         log.setLevel(level)
 
 
+def session_of(path: Path) -> Any:
+    """What runs a file: ONNX Runtime, on as many threads as PyTorch has."""
+    import onnxruntime  # type: ignore[import-untyped]  # noqa: PLC0415  # half a second, for those who run one
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    options.log_severity_level = 3
+    try:
+        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # noqa: BLE001  # of its own making, each
+        raise InputError(f"{str(path)!r} cannot be run by ONNX Runtime: {str(error)[:200]}; {AGAIN}.") from None
+
+
 class OnnxModel(nn.Module):
     """A file that is run by ONNX Runtime, called as the model that it was made of."""
 
@@ -151,18 +164,8 @@ class OnnxModel(nn.Module):
 
     @cached_property
     def session(self) -> Any:
-        """ONNX Runtime's, on as many threads as PyTorch has."""
-        import onnxruntime  # type: ignore[import-untyped]  # noqa: PLC0415  # half a second, for those who run one
-
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = torch.get_num_threads()
-        options.log_severity_level = 3
-        try:
-            return onnxruntime.InferenceSession(str(self.path), options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # noqa: BLE001  # of its own making, each
-            raise InputError(
-                f"{str(self.path)!r} cannot be run by ONNX Runtime: {str(error)[:200]}; {AGAIN}."
-            ) from None
+        """ONNX Runtime's."""
+        return session_of(self.path)
 
     def forward(self, images: Tensor, *, shortest: bool = False) -> Tensor:  # noqa: ARG002
         """(b c H W) -> logits (b classes)."""
