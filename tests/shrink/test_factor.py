@@ -8,7 +8,7 @@ import vitrail as vt
 from vitrail.data import Batch
 from vitrail.errors import InputError
 from vitrail.families import count_parameters
-from vitrail.shrink.factor import factored, inputs, maps, product, ranks, spectra
+from vitrail.shrink.factor import counts, factored, factored_tables, inputs, maps, product, ranks, spectra, tables
 from vitrail.weights import Weights, read
 
 VIT = {"image": 16, "patch": 4, "channels": 1, "width": 24, "depth": 2, "heads": 4, "classes": 5}
@@ -102,3 +102,48 @@ def test_what_is_no_map_is_said(tmp_path):
             vt.save(vt.build("vit", **VIT, factors={"encoder.0.attention.f.query": 5}), tmp_path / kind, name)
         with pytest.raises(InputError, match="merge"):
             vt.save(vt.build("vit", **VIT, merge=2), tmp_path / kind, name)
+
+
+TEXT = {"width": 24, "depth": 2, "heads": 4, "length": 12}
+
+
+@pytest.mark.parametrize(
+    ("family", "fields"),
+    [
+        ("gpt", {"tokens": 40}),
+        ("gpt", {"tokens": 40, "tied": False, "scaled": True}),
+        ("bert", {"tokens": 40, "pad": 0}),
+        ("seq2seq", {"source": 40, "target": 40, "shared": True}),
+        ("seq2seq", {"source": 40, "target": 30, "output_bias": True}),
+    ],
+)
+@torch.no_grad()
+def test_tables_through_all_numbers_change_nothing_and_through_few_the_least(tmp_path, family, fields):
+    model = vt.build(family, **TEXT, **fields).eval().double()
+    weights = Weights("here", "vitrail", family, model.config, dict(model.state_dict()))
+    given = torch.randint(5, 30, (3, 7))
+    inputs = (given, given) if family == "seq2seq" else given
+    whole = factored_tables(weights, 24).model()
+    torch.testing.assert_close(whole(inputs), model(inputs))
+    small = factored_tables(weights, 6)
+    assert count_parameters(small.model()) < count_parameters(model)
+    vt.save(small.model().float(), tmp_path / "small")
+    again = vt.load(tmp_path / "small")
+    assert again.config.embedding == 6
+    assert torch.equal(again(inputs), small.model().float()(inputs))
+    for path, table in tables(model).items():
+        exact, found = table.weight.detach(), small.model().get_submodule(path).weight
+        left = np.linalg.svd(exact.numpy(), compute_uv=False)[6:]
+        assert float((found - exact).norm()) == pytest.approx(float(np.linalg.norm(left)))
+    first = next(iter(tables(model)))
+    often = {path: torch.ones(len(table.weight)) for path, table in tables(model).items()}
+    often[first][5:9] = 1e6  # tokens that come all the time are as they were
+    seen = factored_tables(weights, 6, often).model().get_submodule(first).weight
+    torch.testing.assert_close(seen[5:9], model.get_submodule(first).weight[5:9], atol=1e-3, rtol=1e-2)
+
+
+def test_how_often_tokens_come_is_counted():
+    model = vt.build("gpt", tokens=20, **TEXT)
+    batches = [Batch(torch.tensor([[3, 3, 7]]), None, 3), Batch(torch.tensor([[7, 1, 3]]), None, 3)]
+    found = counts(model, lambda one, batch: one(batch.inputs), batches)["embed.table"]
+    assert found.tolist() == torch.tensor([3, 3, 7, 7, 1, 3]).bincount(minlength=20).tolist()

@@ -3,6 +3,7 @@
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitrail.core.dropout import Dropout
@@ -10,6 +11,29 @@ from vitrail.core.linear import linear
 from vitrail.core.masks import NONE, Mask
 from vitrail.core.positions import Position
 from vitrail.errors import InputError
+
+
+class FactoredTable(nn.Module):
+    """E = U D: a narrow row for each token, and one map to the model's width (ALBERT, Lan et al. 2020)."""
+
+    def __init__(self, tokens: int, width: int, inner: int) -> None:
+        super().__init__()
+        self.rows = nn.Embedding(tokens, inner)
+        self.up = linear(inner, width, bias=False)
+        nn.init.normal_(self.up.weight, std=inner**-0.5)  # so that a product is as large as a row
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """(b n) -> (b n w)."""
+        return self.up(self.rows(tokens))
+
+    @property
+    def weight(self) -> Tensor:
+        """U D, (tokens w), as a table that is whole."""
+        return self.rows.weight @ self.up.weight.T
+
+    def back(self, x: Tensor) -> Tensor:
+        """The map x E^T: (... w) -> (... tokens), through the narrow rows."""
+        return F.linear(x @ self.up.weight, self.rows.weight)
 
 
 class TokenEmbedding(nn.Module):
@@ -29,10 +53,12 @@ class TokenEmbedding(nn.Module):
         norm: nn.Module | None = None,
         dropout: float = 0.0,
         segments: int = 0,
+        inner: int | None = None,
     ) -> None:
         super().__init__()
-        self.table = nn.Embedding(tokens, width)
-        nn.init.normal_(self.table.weight, std=width**-0.5 if scaled else 0.02)
+        self.table = nn.Embedding(tokens, width) if inner is None else FactoredTable(tokens, width, inner)
+        rows = self.table if isinstance(self.table, nn.Embedding) else self.table.rows
+        nn.init.normal_(rows.weight, std=width**-0.5 if scaled else 0.02)
         self.scale = width**0.5 if scaled else 1.0
         self.position = position
         self.segments = nn.Embedding(segments, width) if segments else None
@@ -51,8 +77,31 @@ class TokenEmbedding(nn.Module):
         return self.dropout(x) if self.training else x
 
 
-def unembedding(width: int, tokens: int, tied: TokenEmbedding | None = None, *, bias: bool = False) -> nn.Linear:
+class TiedLogits(nn.Module):
+    """x E^T + b of a table that is a product."""
+
+    def __init__(self, table: FactoredTable, *, bias: bool = False) -> None:
+        super().__init__()
+        self.table = table
+        self.bias = nn.Parameter(torch.zeros(table.rows.num_embeddings)) if bias else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(... w) -> (... tokens)."""
+        y = self.table.back(x)
+        return y if self.bias is None else y + self.bias
+
+    @property
+    def weight(self) -> Tensor:
+        """E, as a map would have it that is whole."""
+        return self.table.weight
+
+
+def unembedding(
+    width: int, tokens: int, tied: TokenEmbedding | None = None, *, bias: bool = False
+) -> nn.Linear | TiedLogits:
     """The map x E^T + b: what comes next, with the embedding's own table where it is tied (Press and Wolf 2017)."""
+    if tied is not None and isinstance(tied.table, FactoredTable):
+        return TiedLogits(tied.table, bias=bias)
     logits = linear(width, tokens, bias=bias)
     if tied is not None:
         logits.weight = tied.table.weight

@@ -13,9 +13,10 @@ FREE = Cost(0, 0)
 
 
 def priced(c: "TransformerShape") -> bool:
-    """Whether its blocks have a formula here: whether no part is of another's making, or a product."""
+    """Whether it has a formula here: whether no part is of another's making, or a product."""
     return (
         not c.factors
+        and getattr(c, "embedding", None) is None
         and (c.kernel if isinstance(c.kernel, str) else c.kernel["name"]) in KERNELS
         and c.activation in TAKES
     )

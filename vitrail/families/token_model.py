@@ -36,6 +36,7 @@ class TokenModel(Model):
             norm=norms[config.norm](config.width, config.eps) if config.embed_norm else None,
             dropout=config.dropout,
             segments=self.segments,
+            inner=config.embedding,
         )
         self.encoder = stack(config)
         self.norm = last_norm(config, there=config.norm_last)

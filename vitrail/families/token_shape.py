@@ -17,6 +17,7 @@ class TokenShape(TransformerShape):
 
     tokens: PositiveInt = 32_000  # of the vocabulary
     length: PositiveInt = 256  # tokens of a sequence at most
+    embedding: PositiveInt | None = None  # width of the table of tokens, which a map makes the model's (ALBERT)
     embed_norm: bool = False  # a norm after the embedding
     norm_last: bool  # a norm after the last block; there with order='pre' unless given
     scaled: bool = False  # embeddings are multiplied by sqrt(width)

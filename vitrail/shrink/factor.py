@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from vitrail.core import TokenEmbedding
 from vitrail.data import Batch
 from vitrail.errors import InputError
-from vitrail.families import Model
+from vitrail.families import Model, empty
 from vitrail.weights import Weights
 
 SHRINK = 1e-4  # of the mean variance, added to every variance of the inputs, so that all directions count for something
@@ -127,6 +128,54 @@ def factored(weights: Weights, chosen: Mapping[str, int], seen: Mapping[str, Ten
             state[f"{path}.up.bias"] = state.pop(f"{path}.bias")
     fields = {**weights.config.model_dump(), "factors": {**weights.config.factors, **chosen}}
     return replace(weights, config=type(weights.config)(**fields), state=state)
+
+
+def tables(model: Model) -> dict[str, nn.Embedding]:
+    """The tables of tokens that are whole, by their paths, one of those that are the same."""
+    found: dict[int, tuple[str, nn.Embedding]] = {}
+    for path, part in model.named_modules():
+        table = part.table if isinstance(part, TokenEmbedding) else None
+        if isinstance(table, nn.Embedding):
+            found.setdefault(id(table.weight), (f"{path}.table", table))
+    return dict(found.values())
+
+
+@torch.no_grad()
+def counts(model: Model, call: Callable[[Model, Batch], Any], batches: Iterable[Batch]) -> dict[str, Tensor]:
+    """How often each token comes into each table, (v)."""
+    found = {path: torch.zeros(table.num_embeddings) for path, table in tables(model).items()}
+    paths = {id(table.weight): path for path, table in tables(model).items()}
+
+    def count(module: Any, given: Any, _: Any) -> None:
+        found[paths[id(module.weight)]] += given[0].flatten().bincount(minlength=module.num_embeddings)
+
+    tokens = (part.table for part in model.modules() if isinstance(part, TokenEmbedding))
+    handles = [table.register_forward_hook(count) for table in dict.fromkeys(tokens) if isinstance(table, nn.Embedding)]
+    try:
+        model.eval()
+        for batch in batches:
+            call(model, batch)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return found
+
+
+def factored_tables(weights: Weights, inner: int, seen: Mapping[str, Tensor] | None = None) -> Weights:
+    """Weights with their tables of tokens as products of narrow rows and one map (ALBERT, Lan et al. 2020): of all of
+    this width the nearest, tokens counting by how often they come.
+    """
+    state = dict(weights.state)
+    for path in tables(empty(weights.config)):
+        e = state.pop(f"{path}.weight").double()
+        often = torch.ones(len(e)) if seen is None else seen[path] + 1  # one that was not seen may come
+        *_, directions = torch.linalg.svd(often.double().sqrt()[:, None] * e, full_matrices=False)
+        up = directions[:inner].T
+        state |= {f"{path}.rows.weight": _own(e @ up, weights.state[f"{path}.weight"])}
+        state |= {f"{path}.up.weight": _own(up, weights.state[f"{path}.weight"])}
+    config = type(weights.config)(**{**weights.config.model_dump(), "embedding": inner})
+    kept = {name: tensor for name, tensor in state.items() if name in empty(config).state_dict()}
+    return replace(weights, config=config, state=kept)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from vitrail.families import Model, empty, families, speed
 from vitrail.progress import Progress, silent
 from vitrail.registry import Registry
 from vitrail.shrink.cut import Kept, checked, cut, layered, without_layers
-from vitrail.shrink.factor import factored, inputs, maps, ranks, spectra
+from vitrail.shrink.factor import counts, factored, factored_tables, inputs, maps, ranks, spectra, tables
 from vitrail.shrink.importance import by_gradient, heads_left_out, layers_left_out
 from vitrail.shrink.tickets import ticketed
 from vitrail.tasks.task import Task
@@ -357,10 +357,16 @@ class Factor(Way):
             raise InputError(f"no map of {weights.path!r} would be smaller as a product; leave factor out.")
         low, high = min(chosen.values()), max(chosen.values())
         how = "" if seen is None else ", by what comes in"
-        return Made(
-            factored(weights, chosen, seen),
-            f"{len(chosen)} of {len(maps(model))} maps as products of ranks {low} to {high}{how}",
-        )
+        note = f"{len(chosen)} of {len(maps(model))} maps as products of ranks {low} to {high}{how}"
+        made = factored(weights, chosen, seen)
+        size = max((table.weight.shape for table in tables(model).values()), default=None)
+        if size is None:
+            return Made(made, note)
+        inner = int((1 - self.share) * size.numel() / sum(size)) // EVEN * EVEN
+        if inner < EVEN:
+            return Made(made, note)
+        often = None if shop.task is None else counts(model, shop.loss, shop.batches(model, passes=2))
+        return Made(factored_tables(made, inner, often), f"{note}; tables of tokens through {inner} numbers")
 
 
 @ways.add("merge")

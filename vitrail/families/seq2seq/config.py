@@ -26,6 +26,7 @@ class Seq2SeqConfig(TransformerShape):
     scaled: bool = True  # embeddings are multiplied by sqrt(width)
     output_bias: bool = False
     position: str = "sinusoidal"
+    embedding: PositiveInt | None = None  # width of the tables of tokens, which maps make the model's (ALBERT)
     embed_norm: bool = False  # a norm after the embedding
     norm_last: bool  # a norm after the last block; there with order='pre' unless given
     activation: str = "relu"

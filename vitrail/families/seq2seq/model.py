@@ -68,7 +68,7 @@ class Seq2Seq(Model):
         self.config = config
         self.source, self.target = (_embedding(config, tokens) for tokens in (config.source, config.target))
         if config.shared:
-            self.target.table.weight = self.source.table.weight
+            self.target.table = self.source.table
         self.encoder, self.decoder = stack(config), stack(config.decoding, "decoder", cross=True)
         self.encoder_norm, self.norm = (last_norm(config, there=config.norm_last) for _ in range(2))
         tied = self.target if config.tied else None
@@ -207,4 +207,12 @@ class CachedSteps:
 def _embedding(config: Seq2SeqConfig, tokens: int) -> TokenEmbedding:
     position = positions[config.position]((1, config.length), config.width, config.most_heads)
     norm = norms[config.norm](config.width, config.eps) if config.embed_norm else None
-    return TokenEmbedding(tokens, config.width, position, scaled=config.scaled, norm=norm, dropout=config.dropout)
+    return TokenEmbedding(
+        tokens,
+        config.width,
+        position,
+        scaled=config.scaled,
+        norm=norm,
+        dropout=config.dropout,
+        inner=config.embedding,
+    )

@@ -52,6 +52,7 @@ def refuse(config: Any, kind: str, wanted: Mapping[str, tuple[Any, ...]]) -> Non
         "rank": (None,),
         "layer_scale": (None,),
         "factors": ({},),
+        "embedding": (None,),
         "position": ("learned",),
         "scaled": (False,),
         "activation": tuple(ACTIVATIONS.values()),

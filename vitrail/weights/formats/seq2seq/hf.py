@@ -217,6 +217,7 @@ def _kind(config: Seq2SeqConfig) -> str:
         "rank": (None,),
         "layer_scale": (None,),
         "factors": ({},),
+        "embedding": (None,),
         "activation": tuple(ACTIVATIONS.values()),
         "shared": (True, False) if kind == "marian" else (True,),
     }
