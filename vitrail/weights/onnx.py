@@ -56,7 +56,7 @@ def save_onnx(weights: Weights, path: Path) -> bool:
     made = _Whole(model, normalisation(weights)).eval()
     usage = Usage(weights.normalise, weights.labels, weights.fit)
     about = described(weights.config, "vitrail", usage)
-    for free in (True, False):
+    for free in (True, False) if not weights.config.merge else (False,):  # merged at any size takes PyTorch for ever
         try:
             graph = _exported(made, weights.config, free=free)
             graph.model.metadata_props[KEY] = json.dumps({**about, "free": free})
