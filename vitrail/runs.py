@@ -14,7 +14,7 @@ import os
 import platform
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from functools import cached_property
 from hashlib import blake2b
@@ -228,11 +228,27 @@ class Run:
             write_json(self.path / "scores.json", asdict(result.measurement.scores))
         self._save(self.path, model, task, result=result.line())
 
-    def hold(self, model: Model, task: Task, command: str) -> None:
-        """Write a model that was trained elsewhere as a run of a task, as if it had been learned in it."""
+    def hold(self, source: "Run", task: Task, command: str) -> None:
+        """Write a model that was trained elsewhere as a run of a task, as if it had been learned in it: one that runs
+        as an ONNX file, or is packed, stays so.
+        """
         make_folder(self.path)
         self.begin(task, ALONE, command)
-        self._save(self.path, model, task)
+        kept = {name: source.about[name] for name in ("answers", "packed", "zeros") if name in source.about}
+        self._save(self.path, task.model(), task, **kept)
+        for name in ("model.safetensors", str(kept.get("answers"))) if kept else ():
+            if (source.path / name).is_file():
+                shutil.copyfile(source.path / name, self.path / name)
+
+    def copy(self, folder: Path, command: str) -> "Run":
+        """The same run in another directory: its model, what it is used with, and what it is."""
+        make_folder(folder)
+        for file in sorted(self.path.iterdir()):
+            if file.is_file() and not file.name.startswith("."):
+                shutil.copyfile(file, folder / file.name)
+        if self.begun:
+            write_json(folder / "recipe.json", {**self.begun, "command": command})
+        return Run(folder)
 
     def _save(self, folder: Path, model: Model, task: Task, **about: Any) -> None:
         make_folder(folder)
@@ -251,10 +267,13 @@ class Run:
     ) -> "Run":
         """Another model of the same task and data, as a run of its own: with what is known of this run's."""
         make_folder(folder)
-        for file in sorted(self.origin.path.glob("*tokenizer.json")):
+        origin = self.origin
+        kept: dict[str, Any] = {"packed": bits} if bits is not None else {}
+        kept |= {"zeros": True} if sparse else {}
+        for file in sorted(origin.path.glob("*tokenizer.json")) if origin.path.resolve() != folder.resolve() else ():
             shutil.copyfile(file, folder / file.name)
-        if self.data:
-            write_json(folder / "data.json", self.data)
+        if origin.data:
+            write_json(folder / "data.json", origin.data)
         save(
             weights.model(),
             folder,
@@ -264,13 +283,13 @@ class Run:
             bits=bits,
             sparse=sparse,
             task=self.about.get("task") or families[weights.family].task_of(weights.config),
-            **about,
+            **{**about, **kept},
         )
-        if self.begun:
+        if origin.begun:
             model = {"name": weights.family, **weights.config.model_dump(mode="json")}
-            recipe = {name: one for name, one in self.begun["recipe"].items() if name not in ("weights", "teacher")}
-            recipe["model"] = model
-            write_json(folder / "recipe.json", {**self.begun, "command": command, "recipe": recipe})
+            recipe = {name: one for name, one in origin.begun["recipe"].items() if name not in ("weights", "teacher")}
+            now = {"command": command, "recipe": {**recipe, "model": model}, "derived": True}
+            write_json(folder / "recipe.json", {**origin.begun, **now})
         return Run(folder)
 
     def check_free(self, *, resume: bool) -> None:
@@ -366,6 +385,8 @@ def _check_same(before: Any, now: dict[str, Any], out: Path) -> None:
     """A run goes on only as what it began as."""
     if not isinstance(before, dict) or not {"recipe", "data", "processes"} <= before.keys():
         raise InputError(f"{str(out / 'recipe.json')!r} does not describe a run; choose another --out.")
+    with suppress(InputError):  # a field that there was not yet has its default
+        before = {**before, "recipe": parse_recipe(before["recipe"]).model_dump(mode="json")}
     _check_fields(before, now, out, ("task", "data"))
     for what, name in (("data", "data"), ("weights", "weights")):
         if before.get(name) != now[name]:

@@ -254,6 +254,12 @@ class Training:
 
     def _steps(self, task: Task, run: Run, here: World, expected: Forecast, *, resume: bool) -> None:
         """Train all layers, from the beginning or from the last checkpoint."""
+        done = (run.path / "model.safetensors").is_file()
+        if here.same(resume and done and not run.checkpoints.complete() if here.first else None):
+            raise InputError(
+                f"the run in {str(run.path)!r} is finished, and has no checkpoint to go on from; use it as it is, or "
+                f"train on from it: vitrail train DATA --weights {shlex.quote(str(run.path))} --out OTHER."
+            )
         if task.weights is not None and not (resume and here.same(run.checkpoints.complete() if here.first else None)):
             task = here.once(lambda: task.with_head(self.progress))
             self._say_head(task)
@@ -262,12 +268,8 @@ class Training:
         given = task.recipe.train.minutes is not None
         budget, gone = here.same((self._budget(task, expected) if given else None, self._gone()))
         job = Job(task, run, here, budget, gone)
-        went_on = job.resume() if resume else 0
-        if resume and not went_on and run.result:
-            raise InputError(
-                f"the run in {str(run.path)!r} is finished, and has no checkpoint to go on from; use it as it is, or "
-                f"train anew with another --out."
-            )
+        if resume:
+            job.resume()
         self._say_where(job, resume=resume)
         try:
             with _Stop() as stop:

@@ -112,7 +112,7 @@ def test_what_cannot_be_cut_is_said():
     with pytest.raises(InputError, match="keep one"):
         without_layers(weights_of(), [0, 1, 2])
     seq = vt.build("seq2seq", source=9, target=9, width=8, depth=1, heads=2)
-    with pytest.raises(InputError, match="distil"):
+    with pytest.raises(InputError, match="whole layers of it can go"):
         cut(Weights("here", "vitrail", "seq2seq", seq.config, dict(seq.state_dict())), Kept())
 
 

@@ -5,6 +5,9 @@ import shutil
 
 import pytest
 import torch
+from sentences import SMALL as PAIRS
+from sentences import write_pairs
+from texts import TAGS, TEXT, write_tags, write_text
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -103,7 +106,6 @@ def test_int8_answers_and_the_tensors_are_looked_into(run, tmp_path):
 def test_what_costs_too_much_is_undone_and_tried_by_half(run, tmp_path, monkeypatch):
     """Layers that may not learn again lose much: so the original it is, with a sentence that says by how much."""
     monkeypatch.setattr("vitrail.shrink.ways.Layers.trains", False)
-    monkeypatch.setattr("vitrail.shrink.ways.Layers.milder", lambda self: type(self)(1) if self.share > 1 else None)
     out = tmp_path / "small"
     goals = Goals(max_drop=0.1, speedup=50, minutes=10)
     asked = Shrinking(Asked(str(run), goals=goals, ways=("layers=3",)), out, quiet=True)
@@ -170,8 +172,7 @@ def test_without_names_ways_are_chosen_and_kept_as_far_as_they_pay(run, tmp_path
     made, state = shrunk(run, tmp_path / "small", minutes=0.3, max_drop=10.0)
     first, *steps = state["steps"]
     names = [step["name"].partition("=")[0] for step in steps]
-    assert names[0] == "layers"  # patches are of a plain stem
-    assert "patches" in state["skipped"]
+    assert names[0] == "layers"
     assert names[-1] == "quantize"
     assert all(step["kept"] or step["why"] for step in steps)
     last = [step for step in (first, *steps) if step["kept"]][-1]
@@ -240,6 +241,97 @@ def test_models_that_a_way_does_not_fit(run, tmp_path):
     with pytest.raises(InputError, match="is left alone"):
         shrunk(run, tmp_path / "there", "layers=1")
     assert [one.name for one in (tmp_path / "there").iterdir()] == ["mine.txt"]
+
+
+SIZES = {
+    "text": {"model.depth": 2},
+    "tags": {"model.depth": 2},
+    "words": {"model.decoder": 2},
+}
+
+
+@pytest.fixture(scope="module")
+def texts(once):
+    """Models of text, of tags and of translating, that know nothing much."""
+
+    def make(folder):
+        given = {
+            "text": (write_text(folder / "some.txt"), TEXT),
+            "tags": (write_tags(folder / "words.txt"), TAGS),
+            "words": (write_pairs(folder, 60), PAIRS),
+        }
+        for name, (data, settings) in given.items():
+            train(data, out=folder / name, settings={**settings, **SIZES[name], "train.steps": 4}, quiet=True)
+
+    return once("shrunk-texts", make)
+
+
+@pytest.mark.parametrize("name", ["text", "tags", "words"])
+def test_models_of_text(texts, tmp_path, name):
+    """Layers of each go, matrices become eight bits, and what comes of it is measured as any other run is."""
+    settings = {"train.steps": 3}
+    made, state = shrunk(texts / name, tmp_path / "small", "layers=1", "quantize=8", minutes=None, settings=settings)
+    original, layers, packed = state["steps"]
+    config, before = made.weights().config, Run(texts / name).weights().config
+    field = "decoder" if name == "words" else "depth"
+    assert (getattr(before, field), getattr(config, field)) == (2, 1)
+    assert packed["costs"]["bytes"] < 0.6 * layers["costs"]["bytes"]
+    assert layers["costs"]["parameters"] == sum(p.numel() for p in made.weights().model().parameters())
+    assert packed["worth"]["interval"][0] <= packed["worth"]["value"] <= packed["worth"]["interval"][1] + 1e-9
+    test = "McNemar" if name == "words" else "paired bootstrap"
+    assert packed["worth"]["comparison"]["test"].startswith(test)
+    metric = state["metric"]["name"]
+    if name != "words":  # which is measured by beams afterwards, and greedily here
+        assert made.evaluate().values[metric] == pytest.approx(packed["worth"]["value"], rel=1e-4)
+    assert original["worth"]["value"] == pytest.approx(Run(texts / name).result[metric], rel=1e-4)
+
+
+def test_a_tagger_keeps_its_head_on_data_that_is_named(texts, tmp_path):
+    _, state = shrunk(texts / "tags", tmp_path / "small", "quantize=8", data=texts / "words.txt")
+    held = Run(tmp_path / "small" / "steps" / "00-original").weights().state
+    for name, tensor in Run(texts / "tags").weights().state.items():
+        assert torch.equal(held[name], tensor)
+    assert state["steps"][0]["worth"]["value"] == pytest.approx(Run(texts / "tags").result["accuracy"])
+
+
+def test_a_text_model_by_itself_is_packed(texts, tmp_path):
+    _, state = shrunk(texts / "text", tmp_path / "small", minutes=0.05, settings={"train.steps": 2})
+    assert state["steps"][-1]["name"] == "quantize=8"
+
+
+def test_what_does_not_fit_what_is_left_is_said_and_the_others_go_on(run, tmp_path):
+    """Layers twice, where one is left after the first; and the page says what was not tried."""
+    few = {"train.epochs": 1}
+    _, state = shrunk(run, tmp_path / "small", "layers=3", "layers=3", "quantize=4", minutes=None, settings=few)
+    assert [step["name"] for step in state["steps"]] == ["original", "layers=3", "quantize=4"]
+    assert state["skipped"] == [["layers", "3 layers cannot go, since there are 1; one stays."]]
+    assert "Not tried" in (tmp_path / "small" / "shrink.html").read_text()
+
+
+def test_an_original_that_nothing_pays_for_stays_as_it_is(run, tmp_path):
+    """Also one that is packed, and runs as an ONNX file."""
+    shrunk(run, tmp_path / "small", "quantize")
+    made, state = shrunk(tmp_path / "small", tmp_path / "same", "merge=1", max_drop=0.0)
+    if not state["steps"][1]["kept"]:
+        for name in ("model.safetensors", "model.int8.onnx"):
+            assert (made.path / name).read_bytes() == (tmp_path / "small" / name).read_bytes()
+        assert made.about["answers"] == "model.int8.onnx"
+    with pytest.raises(InputError, match="has no checkpoint to go on from"):
+        train(out=made.path, resume=True, quiet=True)
+
+
+def test_settings_that_do_not_fit_are_said_before_anything_is_made(run, tmp_path):
+    with pytest.raises(InputError, match=r"did you mean 'train\.epochs'"):
+        shrunk(run, tmp_path / "small", "layers=1", settings={"train.epoch": 3})
+    assert not (tmp_path / "small" / "steps").exists()
+
+
+def test_a_costly_step_without_a_half_is_followed_by_the_next_once(run, tmp_path, monkeypatch):
+    monkeypatch.setattr("vitrail.shrink.ways.Layers.trains", False)
+    monkeypatch.setattr("vitrail.shrink.ways.Layers.milder", lambda *_: None)
+    _, state = shrunk(run, tmp_path / "small", "layers=3", "quantize=8", "quantize=4", max_drop=1.0, minutes=5)
+    names = [(step["name"], step["again"]) for step in state["steps"][1:]]
+    assert names[:3] == [("layers=3", False), ("quantize=8", False), ("quantize=4", False)]
 
 
 def test_from_the_command_line(run, tmp_path, invoke):

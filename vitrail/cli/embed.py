@@ -100,9 +100,9 @@ def _show(found: Found, nearest: list[list[tuple[str, float]]], *, as_json: bool
     """What is near to each, a line each."""
     for name, some in zip(found.names, nearest, strict=True):
         if as_json:
-            print_json({"of": name, "nearest": [{"name": other, "cosine": cosine} for other, cosine in some]})
+            print_json({"of": name, "nearest": [{"name": other, "similarity": one} for other, one in some]})
         else:
-            tell(f"{name}  {'  '.join(f'{other} {cosine:.3f}' for other, cosine in some)}")
+            tell(f"{name}  {'  '.join(f'{other} {one:.3f}' for other, one in some)}")
 
 
 def _tell(found: Found, out: Path, bits: int | None, *, as_json: bool) -> None:

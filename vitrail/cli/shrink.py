@@ -27,8 +27,8 @@ def shrink(
         list[str] | None,
         typer.Option(
             "--way",
-            help="patches, layers, heads, neurons, factor, merge or quantize, with an amount if you like: layers=4, "
-            "heads=0.5, quantize=int8. Repeatable, in this order. Default: chosen, and kept as far as they pay.",
+            help="patches, layers, heads, neurons, distil, factor, merge, tickets or quantize, with an amount if you "
+            "like: layers=4, heads=0.5, quantize=int8. Repeatable, taken in this order. Default: chosen.",
             metavar="WAY",
         ),
     ] = None,

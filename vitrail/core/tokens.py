@@ -31,10 +31,6 @@ class FactoredTable(nn.Module):
         """U D, (tokens w), as a table that is whole."""
         return self.rows.weight @ self.up.weight.T
 
-    def back(self, x: Tensor) -> Tensor:
-        """The map x E^T: (... w) -> (... tokens), through the narrow rows."""
-        return F.linear(x @ self.up.weight, self.rows.weight)
-
 
 class TokenEmbedding(nn.Module):
     """E_t * sqrt(w) + position, dropped out (Vaswani et al. 2017, sections 3.4 and 3.5), normalised if there is a norm.
@@ -67,6 +63,13 @@ class TokenEmbedding(nn.Module):
         self.norm = norm
         self.dropout = Dropout(dropout)
 
+    def share(self, other: "TokenEmbedding") -> None:
+        """Take another's table for its own."""
+        if isinstance(self.table, FactoredTable) and isinstance(other.table, FactoredTable):
+            self.table.rows.weight, self.table.up.weight = other.table.rows.weight, other.table.up.weight
+        else:
+            self.table.weight = other.table.weight  # type: ignore[misc]
+
     def forward(self, tokens: Tensor, offset: int = 0, segments: Tensor | None = None) -> Tensor:
         """(b n) -> (b n w), with the positions from ``offset`` on; all of the first segment, unless it is said."""
         x = self.table(tokens)
@@ -82,18 +85,17 @@ class TiedLogits(nn.Module):
 
     def __init__(self, table: FactoredTable, *, bias: bool = False) -> None:
         super().__init__()
-        self.table = table
-        self.bias = nn.Parameter(torch.zeros(table.rows.num_embeddings)) if bias else None
+        self.rows, self.up = table.rows.weight, table.up.weight
+        self.bias = nn.Parameter(torch.zeros(len(self.rows))) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
-        """(... w) -> (... tokens)."""
-        y = self.table.back(x)
-        return y if self.bias is None else y + self.bias
+        """(... w) -> (... tokens), through the narrow rows."""
+        return F.linear(x @ self.up, self.rows, self.bias)
 
     @property
     def weight(self) -> Tensor:
         """E, as a map would have it that is whole."""
-        return self.table.weight
+        return self.rows @ self.up.T
 
 
 def unembedding(

@@ -36,7 +36,7 @@ def _cards(first: Mapping[str, Any], now: Mapping[str, Any], metric: Metric | No
         Card(f"{fast:.2f}", f"times as fast, {one['batch']} at a time")
         for fast, one in zip(now["faster"], now["times"], strict=True)
     ]
-    cards.append(Card(f"{first['costs']['bytes'] / now['costs']['bytes']:.2f}", "times smaller on disk"))
+    cards.append(Card(f"{first['costs']['bytes'] / now['costs']['bytes']:.2f}", "times smaller, the file that answers"))
     if metric is not None:
         before, after = (metric.show(step["worth"]["value"]) for step in (first, now))
         cards.append(Card(after, f"{metric.name}, which was {before}"))
@@ -74,7 +74,7 @@ def _costs(steps: Sequence[Mapping[str, Any]]) -> Table:
             "step",
             ">parameters",
             ">multiply-adds",
-            ">MB on disk",
+            ">MB of the file that answers",
             ">MB of memory",
             *(f">ms at {one}" for one in at),
             *(f">times as fast at {one}" for one in at),

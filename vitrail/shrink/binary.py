@@ -30,6 +30,8 @@ class Planes:
         """Those by which vectors (m w), and others of their kind, are made bits."""
         if bits < 8 or bits % 8:  # noqa: PLR2004
             raise InputError(f"{bits} bits do not fit; they should be a multiple of 8, such as 1024.")
+        if len(vectors) < 2:  # noqa: PLR2004
+            raise InputError("one vector by itself has no side of its mean to be on; give more, or leave bits out.")
         return cls(np.asarray(vectors, dtype=np.float32).mean(0), bits)
 
     @cached_property

@@ -6,20 +6,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median, quantiles
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Any
 
+import numpy as np
 import torch
 
 from vitrail.families import cost
 from vitrail.progress import Progress, silent
 from vitrail.runs import Run
 from vitrail.tasks.task import ask
+from vitrail.weights import Weights
+from vitrail.weights.reading import KINDS
 
 BATCHES = (1, 16)  # examples at a time
 ROUNDS = 7  # of each, at least
 SECONDS = 6.0  # for the rounds of a batch, beyond those
 MOST = 60  # rounds
+PAUSE = 0.005  # seconds before each
 
 
 @dataclass(frozen=True)
@@ -46,29 +50,35 @@ def costs(run: Run) -> Costs:
     """Those of a run."""
     weights = run.answering()
     counted = cost(weights.config)
-    file = _file(run)
-    return Costs(counted.parameters, counted.multiply_adds, file.stat().st_size, peak(run))
+    size = sum(file.stat().st_size for file in _files(run, weights))
+    return Costs(counted.parameters, counted.multiply_adds, size, peak(run))
 
 
-def _file(run: Run) -> Path:
-    """What answers: an ONNX file, tensors, or weights from elsewhere."""
-    if run.path.is_file():
-        return run.path
-    return run.path / str(run.about.get("answers", "model.safetensors"))
+def _files(run: Run, weights: Weights) -> list[Path]:
+    """What answers: an ONNX file, tensors, or weights from elsewhere, which may be several files."""
+    place = Path(weights.path) if Path(weights.path).exists() else run.path
+    if place.is_file():
+        return [place]
+    own = place / str(run.about.get("answers", "model.safetensors"))
+    return [own] if own.is_file() else [file for file in place.iterdir() if file.suffix in KINDS]
 
 
 def times(systems: Mapping[str, Any], count: int, progress: Progress = silent) -> dict[str, list[float]]:
     """Seconds of an example for some calls that answer so many, round by round, each system once a round.
 
-    What else the machine does in a minute then slows all of them.
+    What else the machine does in a minute then slows all of them. Their order is drawn anew each round, and each waits
+    a little, since threads of the one before it go on for some milliseconds, in search of work.
     """
+    draw = np.random.default_rng(0)
     taken: dict[str, list[float]] = {name: [] for name in systems}
     with torch.inference_mode():
         for call in systems.values():
             call()  # the first is the slowest
         began = perf_counter()
         for _ in progress(f"rounds of {count} at a time", range(MOST), MOST):
-            for name, call in systems.items():
+            for name in draw.permutation(list(systems)).tolist():
+                call = systems[name]
+                sleep(PAUSE)
                 start = perf_counter()
                 call()
                 taken[name].append((perf_counter() - start) / count)

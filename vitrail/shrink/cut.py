@@ -25,7 +25,7 @@ class Kept:
 
 def cut(weights: Weights, kept: Kept) -> Weights:
     """Weights with some heads and neurons alone, each of which reads and writes as before."""
-    config = checked(weights)
+    config = checked(weights, heads=kept.heads is not None)
     for name, given in (("heads", kept.heads), ("neurons", kept.neurons)):
         if given is not None and len(given) != config.depth:
             raise InputError(
@@ -81,17 +81,17 @@ def layered(weights: Weights) -> tuple[str, int]:
     """The blocks of which some may go, as the model calls them, and how many there are."""
     if weights.family == "seq2seq":
         return "decoder", weights.config.decoder
-    return STACK, checked(weights, whole=True).depth
+    return STACK, checked(weights, heads=False).depth
 
 
-def checked(weights: Weights, *, whole: bool = False) -> TransformerShape:
-    """The configuration of weights that can be cut, by layer."""
+def checked(weights: Weights, *, heads: bool = True) -> TransformerShape:
+    """The configuration of weights of which layers and neurons can be cut, and heads, if they are to be."""
     config = weights.config
     if not isinstance(config, TransformerShape) or not any(name.startswith(f"{STACK}.0.") for name in weights.state):
         raise InputError(f"{weights.path!r} is a {weights.family}, which has no blocks with heads to cut.")
     if weights.family == "seq2seq":
         raise InputError(f"{weights.path!r} translates: whole layers of it can go, and nothing of a layer.")
-    if whole:
+    if not heads:
         return config
     if config.position == "relative":
         raise InputError(f"{weights.path!r} has position='relative', a bias for each head of all layers: none is cut.")

@@ -54,9 +54,10 @@ class Library:
         wrong = InputError(f"{str(path)!r} is no file of vectors that `vitrail embed` wrote; {AGAIN}.")
         try:
             library = cls._read(path)
-        except (OSError, ValueError, KeyError, StopIteration, IndexError, AttributeError, EOFError, BadZipFile):
+        except (OSError, ValueError, LookupError, StopIteration, TypeError, AttributeError, EOFError, BadZipFile):
             raise wrong from None
-        if len(library) != len(library.names):
+        stored = library.codes if library.features is None else library.features
+        if stored.ndim != 2 or len(stored) != len(library.names):  # noqa: PLR2004
             raise wrong
         return library
 
@@ -80,7 +81,9 @@ class Library:
         return len(self.planes.mean) if self.planes is not None else int(self.features.shape[1])
 
     def nearest(self, vectors: Any, count: int) -> list[list[tuple[str, float]]]:
-        """What is nearest to each vector (k w), and how near: the cosine; as bits tell it, of the angle."""
+        """What is nearest to each vector (k w), and how near: the cosine; as bits tell it, that of what vectors have
+        beyond their mean.
+        """
         if vectors.shape[1] != self.width:
             raise InputError(
                 f"the model gives vectors of {vectors.shape[1]} numbers, and the file has them of {self.width}; take "

@@ -19,6 +19,7 @@ from vitrail.shrink.int8 import quantize_onnx, sensitive
 from vitrail.shrink.tickets import ROUNDS, first_values, largest, shares, ticket
 from vitrail.shrink.ways import Way, Workshop
 from vitrail.tasks import parse_recipe
+from vitrail.tasks.registry import tasks
 from vitrail.tasks.task import Task
 from vitrail.trainer import Training
 from vitrail.weights import Weights
@@ -57,31 +58,58 @@ class Maker:
     progress: Progress
     quiet: bool
 
-    def make(self, way: Way, before: Run, folder: Path, minutes: float | None) -> Outcome:
-        """A step in a folder, from the beginning or from where it was interrupted."""
+    def check(self) -> None:
+        """Refuse settings that no training here could have, before anything is made."""
+        if self.recipe is not None and self.settings:
+            parse_recipe(override(self._taught(self.original, {}, None), self.settings))
+
+    def ready(self) -> None:
+        """Have a teacher whose answers are written down, as a translator's are, say them before a training's time
+        begins.
+        """
+        if self.recipe is not None and self.recipe.task == "translate":
+            table = override(self._taught(self.original, {}, None), self.settings)
+            tasks[self.recipe.task].prepare(parse_recipe(table), self.progress).gathered(self.progress)
+
+    def cut(self, way: Way, before: Run, folder: Path) -> None:
+        """The first half of a step: what a way leaves of a model, unless that was done before it was interrupted."""
+        aside = _aside(folder)
         if way.alone:
-            return self._ticket(way.share, before, folder, minutes)
-        aside = folder.with_name(f"{folder.name}.cut")
-        if not (aside / MADE).is_file():
+            first_values(self.original, before.weights())  # which there may be none of
+        elif not (aside / MADE).is_file():
             shutil.rmtree(aside, ignore_errors=True)
             shutil.rmtree(folder, ignore_errors=True)
             made = way.make(before.weights(), Workshop(self.task, self.progress))
-            before.derive(aside, made.weights, self.command)
-            rest = {"note": made.note, "lessons": dict(made.lessons), "bits": made.bits, "int8": made.int8}
-            write_json(aside / MADE, {**rest, "fresh": made.fresh})
+            sparse = bool(before.about.get("zeros"))
+            before.derive(aside, made.weights, self.command, sparse=sparse)
+            rest = {"note": made.note, "lessons": dict(made.lessons), "fresh": made.fresh, "sparse": sparse}
+            bits, int8 = made.bits or before.about.get("packed"), made.int8 or "answers" in before.about
+            write_json(aside / MADE, {**rest, "bits": bits, "int8": int8})
+
+    def finish(self, way: Way, before: Run, folder: Path, minutes: float | None) -> Outcome:
+        """The second half: what is left learns again, where that helps, and is written as it is to be used."""
+        if way.alone:
+            return self._ticket(way.share, before, folder, minutes)
+        aside = _aside(folder)
         told = read_json(aside / MADE)
-        cut = self._learned(way, Run(aside), folder, told, minutes)
-        bits, int8 = told["bits"] or before.about.get("packed"), told["int8"] or "answers" in before.about
+        if "learned" not in told:
+            told["learned"] = self._learned(way, Run(aside), folder, told, minutes)
+            write_json(aside / MADE, told)
         note = told["note"]
-        if bits or int8:
-            note += self._few_bits(Run(folder), bits, int8=int8)
-        return Outcome(note, cut)
+        if told["bits"] or told["int8"] or told["sparse"]:
+            note += self._few_bits(Run(folder), told["bits"], int8=told["int8"], sparse=told["sparse"])
+        return Outcome(note, told["learned"])
 
     def done(self, folder: Path) -> None:
         """Remove what was needed to make it."""
-        shutil.rmtree(folder.with_name(f"{folder.name}.cut"), ignore_errors=True)
+        shutil.rmtree(_aside(folder), ignore_errors=True)
         for one in (folder, *folder.parent.glob(f"{folder.name}.*")):
             shutil.rmtree(one / "checkpoints", ignore_errors=True)
+
+    def undo(self, folder: Path) -> None:
+        """Remove a step that came to nothing."""
+        for one in (folder, *folder.parent.glob(f"{folder.name}.*")):
+            shutil.rmtree(one, ignore_errors=True)
 
     def _learned(self, way: Way, cut: Run, folder: Path, told: dict[str, Any], minutes: float | None) -> float | None:
         """Have what is left learn again, unless it lost little; the number that it had before."""
@@ -89,6 +117,7 @@ class Maker:
             value = self.value(cut)
             if told["fresh"] or self.loses(value) > self.most / 2:
                 recipe = self._taught(cut, told["lessons"], minutes)
+                recipe["weights"] |= {"zeros": True} if told["sparse"] else {}
                 self._train(self._from_scratch(recipe, cut) if told["fresh"] else recipe, folder)
                 return None if told["fresh"] else value
         shutil.rmtree(folder, ignore_errors=True)
@@ -110,7 +139,8 @@ class Maker:
         train = {name: value for name, value in table.get("train", {}).items() if name in ("batch", "seed", "device")}
         table["train"] = train if minutes is None else {**train, "minutes": minutes}
         if recipe.task == "pictures":
-            table["teacher"] = {"path": str(self.original.path.resolve()), **TEACHER, **lessons}
+            inside = lessons if _same_tokens(cut, self.original) else {}
+            table["teacher"] = {"path": str(self.original.path.resolve()), **TEACHER, **inside}
             table["optim"], table["train"] = OPTIM, {**table["train"], "smoothing": 0.0}
         elif "teacher" in type(recipe).model_fields:
             table["teacher"] = {"path": str(self.original.path.resolve())}
@@ -157,23 +187,25 @@ class Maker:
         other = trained("random", ticket(first_values(original, weights, seed=10_007), stays))
         shutil.rmtree(folder, ignore_errors=True)
         before.derive(folder, run.weights(), self.command, sparse=True)
+        bits, int8 = before.about.get("packed"), "answers" in before.about
+        if bits or int8:
+            self._few_bits(Run(folder), bits, int8=int8, sparse=True)
         said = self.task.metric.show(self.value(other)) if self.task is not None else ""
         kept = sum(int(one.sum()) for one in stays.values())
         whole = sum(one.numel() for one in stays.values())
         return Outcome(f"{kept:,} of {whole:,} numbers stay, in {ROUNDS} rounds; a random ticket comes to {said}")
 
-    def _few_bits(self, run: Run, bits: int | None, *, int8: bool) -> str:
+    def _few_bits(self, run: Run, bits: int | None, *, int8: bool, sparse: bool) -> str:
         """Write its matrices in few bits, and a file that runs as int8; what more is to be said of it."""
         weights = run.weights()
         about: dict[str, Any] = {name: run.about[name] for name in ("result",) if name in run.about}
-        about |= {"packed": bits} if bits else {}
-        run.derive(run.path, weights, self.command, bits=bits, **about)
+        run.derive(run.path, weights, self.command, bits=bits, sparse=sparse, **about)
         if not int8:
             return ""
         whole, small = run.path / "model.onnx", run.path / ONNX
         try:
             save_onnx(run.weights(), whole)
-            run.derive(run.path, weights, self.command, bits=bits, **about, answers=ONNX)
+            run.derive(run.path, weights, self.command, bits=bits, sparse=sparse, **about, answers=ONNX)
             quantize_onnx(whole, small)
             if self.task is None or self.loses(self.value(Run(run.path))) <= self.most:
                 return ""
@@ -194,6 +226,18 @@ class Maker:
         torch.manual_seed(0)
         images, *_ = examples.batch(torch.arange(min(SEEN, len(examples))).numpy(), torch.device("cpu"))
         return task.normalise.undone(images).clamp(0, 1).numpy()
+
+
+def _aside(folder: Path) -> Path:
+    """Where a step is before it has learned again."""
+    return folder.with_name(f"{folder.name}.cut")
+
+
+def _same_tokens(one: Run, other: Run) -> bool:
+    """Whether two models have the same tokens, none of them merged, so that their hidden states can be compared."""
+    names = ("image", "patch", "stem", "tokens", "registers", "pool", "merge")
+    first, second = (run.about.get("model", {}) for run in (one, other))
+    return all(first.get(name) == second.get(name) for name in names) and not first.get("merge")
 
 
 def size_of(weights: Weights) -> dict[str, Any]:

@@ -1,36 +1,31 @@
-"""What is tried next, where no ways are named: the greatest gains first, and again by half where they cost too much."""
+"""What is tried next, where no ways are named: the greatest gains first."""
 
 from collections.abc import Sequence
 
 from vitrail.errors import InputError
 from vitrail.shrink.steps import Goals, History, Step
 from vitrail.shrink.ways import Way, ways
+from vitrail.weights import Weights
 
-ONCE = ("patches", "merge")
+ORDER = ("layers", "neurons", "heads", "merge")
 AGAIN = ("layers", "neurons", "heads")  # round by round, as long as goals are not reached
-ORDER = ("patches", "layers", "neurons", "heads", "merge")
-LAST = "quantize"
 ROUNDS = 3
-AHEAD = (1.5, 3.5)  # times as fast and as small as a model is again as int8, about (bench/README.md)
+# What is done at the end, and how many times as fast and as small a model is again by it, about (bench/README.md).
+LAST = {"vit": ("quantize=int8", 1.5, 3.5)}
+PACKED = ("quantize=8", 1.0, 3.5)  # of models that do not run as int8
 
 
-def chosen(history: History, goals: Goals, *, data: bool, hurry: bool = False) -> Way | None:
+def chosen(history: History, goals: Goals, weights: Weights, *, data: bool, hurry: bool = False) -> Way | None:
     """The next way; None where there is none left. In a hurry it is one that needs no training."""
-    steps = history.steps
     if goals.met(history.original, history.now):
         return None
-    tried = [split(step)[0] for step in steps] + list(history.skipped)
-    if not data:
-        return None if tried else ways[LAST]()
-    half = _half(steps)
-    if half is not None and not hurry:
-        return half
-    if LAST in tried:
-        return None
-    if not hurry and not goals.met(history.original, history.now, ahead=AHEAD):
-        for name in _left(history, goals):
-            return ways[name]()
-    return ways[LAST]()
+    last, *ahead = LAST.get(weights.family, PACKED)
+    tried = [split(step)[0] for step in history.steps] + [name for name, _ in history.skipped]
+    left = [name for name in _left(history, goals) if data and not (hurry and ways[name].trains)]
+    ended = "quantize" in tried
+    if left and (ended or not goals.met(history.original, history.now, ahead=(ahead[0], ahead[1]))):
+        return ways[left[0]]()
+    return None if ended else parse(last)
 
 
 def split(step: Step) -> tuple[str, str]:
@@ -48,14 +43,6 @@ def parse(text: str) -> Way:
     return kind(amount.strip() or None)
 
 
-def _half(steps: Sequence[Step]) -> Way | None:
-    """The last way by half, if it was undone because it cost too much, for the first time."""
-    if not steps or not steps[-1].costly or steps[-1].again:
-        return None
-    name, amount = split(steps[-1])
-    return ways[name](amount).milder()
-
-
 def _left(history: History, goals: Goals) -> list[str]:
     """The ways that are still to be tried, by their order, in this round."""
     counts = dict.fromkeys(ORDER, 0)
@@ -63,7 +50,7 @@ def _left(history: History, goals: Goals) -> list[str]:
         name, _ = split(step)
         if name in counts and not step.again:
             counts[name] += 1
-    for name in history.skipped:
+    for name, _ in history.skipped:
         counts[name] = ROUNDS
     first = [name for name in ORDER if not counts[name]]
     if first or (goals.speedup is None and goals.compression is None):

@@ -8,7 +8,6 @@ SMALL/steps/NN-WAY           each step, a run of its own, also those that were u
 
 import os
 import shlex
-import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -38,6 +37,7 @@ from vitrail.tasks.task import Measurement, Metric, Task, ask
 from vitrail.terminal.console import say
 from vitrail.terminal.progress import counted, working
 from vitrail.training.checkpoint import Lock
+from vitrail.training.loop import NotFinite
 from vitrail.weights import Weights
 from vitrail.weights.onnx import OnnxWeights
 
@@ -123,6 +123,7 @@ class Shrinking:
         self.before = 0.0  # seconds that were taken before it was interrupted
         self.task: Task | None = None
         self.history: History
+        self.first: Subject
 
     @property
     def command(self) -> str:
@@ -143,7 +144,9 @@ class Shrinking:
         make_folder(self.out)
         lock = Lock(self.out)
         try:
-            return self._shrunk(source, recipe, state)
+            if not state:
+                write_json(self.out / STATE, {"command": self.command, "asked": self.wanted.table(), "steps": []})
+            return self._shrunk(source, weights, recipe, state)
         finally:
             lock.release()
 
@@ -153,7 +156,7 @@ class Shrinking:
         """What an interrupted shrinking wrote; nothing of one that begins."""
         path = self.out / STATE
         if not path.is_file():
-            there = self.out.is_dir() and any(one.name not in (".lock", STEPS) for one in self.out.iterdir())
+            there = self.out.is_dir() and any(one.name != ".lock" for one in self.out.iterdir())
             if there or self.out.is_file():
                 raise InputError(f"{str(self.out)!r} is there already, and is left alone; choose another --out.")
             return {}
@@ -186,13 +189,14 @@ class Shrinking:
 
     # The steps.
 
-    def _shrunk(self, source: Run, recipe: Recipe | None, state: dict[str, Any]) -> Run:
-        original = self._original(source, recipe)
-        first = self._subject(original)
-        if state:
+    def _shrunk(self, source: Run, weights: Weights, recipe: Recipe | None, state: dict[str, Any]) -> Run:
+        recipe = self._gathered(weights, recipe)
+        original = self._original(source)
+        first = self.first = self._subject(original)
+        if state.get("steps"):
             self.before = float(state.get("seconds", 0.0))
             every = [read_step(one) for one in state["steps"]]
-            self.history = History(every[0], every[1:], state.get("skipped", []))
+            self.history = History(every[0], every[1:], [(name, why) for name, why in state.get("skipped", [])])
             self._say(f"going on after step {len(every) - 1}")
         else:
             self.history = History(self._step(first, first, 0, "original", done=empty(first.model.config).summary()))
@@ -211,62 +215,93 @@ class Shrinking:
             progress=self.progress,
             quiet=self.quiet,
         )
-        while (way := self._next()) is not None:
-            self._try(way, maker, first)
+        maker.check()
+        for step in self.history.steps:
+            maker.done(self.out / STEPS / step.folder)  # of one that was interrupted before it could
+        while (following := self._next()) is not None:
+            self._try(*following, maker, first)
             self._write()
         return self._finish(original)
 
-    def _original(self, source: Run, recipe: Recipe | None) -> Run:
-        """The run that all is compared with: the source itself, or its weights on the data that is named."""
+    def _gathered(self, weights: Weights, recipe: Recipe | None) -> Recipe | None:
+        """Read the data, without which what needs none is still done; the recipe, if it is there."""
         if recipe is None:
-            return source
-        task = tasks[recipe.task].prepare(recipe, self.progress).gathered(self.progress)
-        names, labels = getattr(task, "names", None), getattr(task.weights, "labels", None)
-        if names is not None and labels != names:
+            return None
+        try:
+            task = tasks[recipe.task].prepare(recipe, self.progress).gathered(self.progress)
+        except InputError as error:
+            if self.data or any(not way.bare for way in self.asked):
+                raise
+            self._say(f"note: {error}\nnote: so what it is worth is not measured, and what needs data is left out")
+            return None
+        names = getattr(task, "names", None) or getattr(task, "labels", None)
+        if names is not None and weights.labels != names:
             some = ", ".join(names[:5]) + ", ..." * (len(names) > 5)  # noqa: PLR2004
             raise InputError(
                 f"{self.what!r} has no head for the classes of the data, {some}; train it on them first: "
                 f"vitrail train DATA --weights {self.what}."
             )
         self.task = task
-        if not self.data:
+        return recipe
+
+    def _original(self, source: Run) -> Run:
+        """The run that all is compared with: the source itself, or its weights on the data that is named."""
+        if not self.data or self.task is None:
             return source
         run = Run(self.out / STEPS / "00-original")
         if not (run.path / "config.json").is_file():
-            run.hold(task.model(), task, self.command)
+            run.hold(source, self.task, self.command)
         return Run(run.path)
 
-    def _next(self) -> Way | None:
-        """What is tried next; once the time is over, what needs no training."""
+    def _next(self) -> tuple[Way, bool] | None:
+        """What is tried next, and whether it is the last way by half; once the time is over, what needs no training."""
         steps, minutes = self.history.steps, self.goals.minutes
         over = minutes is not None and minutes - self._gone() / 60 < LEAST and bool(steps)
-        if not self.asked:
-            return chosen(self.history, self.goals, data=self.task is not None, hurry=over)
-        done = sum(not step.again for step in steps) + len(self.history.skipped)
-        if steps and steps[-1].costly and not steps[-1].again and not over:
-            milder = self.asked[done - 1].milder()
+        weights = self._now().weights()
+        last = steps[-1] if steps else None
+        if last is not None and last.costly and not last.again and not last.halved and not over:
+            milder = parse(last.name).milder(weights)
             if milder is not None:
-                return milder
+                return milder, True
+        if not self.asked:
+            way = chosen(self.history, self.goals, weights, data=self.task is not None, hurry=over)
+            return None if way is None else (way, False)
+        done = sum(not step.again for step in steps) + len(self.history.skipped)
         while over and done < len(self.asked) and self.asked[done].trains:
-            self._say(f"{self.asked[done]} is left out: the {minutes:g} minutes are over")
-            self.history = replace(self.history, skipped=[*self.history.skipped, self.asked[done].name()])
+            self._skip(self.asked[done], f"the {minutes:g} minutes are over")
             done += 1
-        return self.asked[done] if done < len(self.asked) else None
+        return (self.asked[done], False) if done < len(self.asked) else None
 
-    def _try(self, way: Way, maker: Maker, first: Subject) -> None:
+    def _now(self) -> Run:
+        """The run of the last step that stays."""
+        return self.first.run if self.history.now.number == 0 else Run(self.out / STEPS / self.history.now.folder)
+
+    def _skip(self, way: Way, why: str, *, again: bool = False) -> None:
+        self._say(f"   {way} is left out: {why}")
+        if again:
+            *before, last = self.history.steps
+            self.history = replace(self.history, steps=[*before, replace(last, halved=True)])
+        else:
+            self.history = replace(self.history, skipped=[*self.history.skipped, (way.name(), why)])
+
+    def _try(self, way: Way, again: bool, maker: Maker, first: Subject) -> None:
         """Make a step, measure it, and decide whether it stays."""
         began, number, steps = time.monotonic(), len(self.history.steps) + 1, self.history.steps
-        folder = self.out / STEPS / f"{number:02}-{str(way).replace('=', '-')}"
-        before = first.run if self.history.now.number == 0 else Run(self.out / STEPS / self.history.now.folder)
-        again = bool(steps) and steps[-1].costly and not steps[-1].again
+        folder, before = self.out / STEPS / f"{number:02}-{_file_name(way)}", self._now()
         self._say(f"{number}. {way}: {way.about}")
         try:
-            outcome = maker.make(way, before, folder, self._minutes(way))
-        except InputError as error:
-            if self.asked or isinstance(error, _stopping()):
-                raise
-            self._say(f"   {error}")
-            self.history = replace(self.history, skipped=[*self.history.skipped, way.name()])
+            maker.cut(way, before, folder)
+            if way.trains:
+                maker.ready()
+        except InputError as error:  # it does not fit what is left of the model
+            maker.undo(folder)
+            self._skip(way, str(error), again=again)
+            return
+        try:
+            outcome = maker.finish(way, before, folder, self._minutes(way))
+        except NotFinite as error:
+            maker.undo(folder)
+            self._skip(way, str(error), again=again)
             return
         step = self._step(self._subject(Run(folder)), first, number, str(way), done=outcome.note)
         step = self._judged(replace(step, cut=outcome.cut, again=again, folder=folder.name))
@@ -342,7 +377,7 @@ class Shrinking:
     def _judged(self, step: Step) -> Step:
         """With whether it stays, and why not."""
         most, before = self.goals.max_drop, self.history.now
-        if step.drop is not None and step.drop > most + 1e-9:
+        if step.drop is not None and not step.drop <= most + 1e-9:  # nor one that is no number
             why = f"undone: it loses {step.drop:.2f} points, and {most:g} may be lost"
             return replace(step, kept=False, costly=True, why=why)
         if not pays(before, step, asked=bool(self.asked)):
@@ -353,17 +388,11 @@ class Shrinking:
 
     def _finish(self, original: Run) -> Run:
         """The last step that stays, as the run; and the page."""
-        now = self.history.now
-        if now.number == 0:
+        now = self._now()
+        if (now.path / "config.json").is_file() and now.path.is_dir():
+            now.copy(self.out, self.command)
+        else:  # weights of another library, with which nothing paid
             original.derive(self.out, original.weights(), self.command)
-        else:
-            folder = self.out / STEPS / now.folder
-            for file in sorted(folder.iterdir()):
-                if file.is_file() and not file.name.startswith("."):
-                    shutil.copyfile(file, self.out / file.name)
-            recipe = Run(folder).begun
-            if recipe:
-                write_json(self.out / "recipe.json", {**recipe, "command": self.command})
         self._write(finished=True)
         write_shrink(self.out / PAGE, read_json(self.out / STATE))
         return Run(self.out)
@@ -380,7 +409,7 @@ class Shrinking:
             "metric": None if self.task is None else asdict(self.task.metric),
             "seconds": round(self._gone(), 1),
             "finished": finished,
-            "missed": self.goals.missed(self.history.original, self.history.now) if finished else [],
+            "missed": self._missed() if finished else [],
             "frontier": {one.batch: [step.number for step in self.history.frontier(one.batch)] for one in times_of},
             "skipped": list(self.history.skipped),
             "steps": [step.table() for step in (self.history.original, *self.history.steps)],
@@ -390,17 +419,20 @@ class Shrinking:
     def summary(self) -> str:
         """What came of it, in a sentence or two."""
         first, now = self.history.original, self.history.now
+        missed = self._missed()
+        short = f"\nshort of the goal: {'; '.join(missed)}" if missed else ""
         if now.number == 0:
-            return f"nothing was found that pays within the bound; {self.out} is the original"
+            return f"nothing was found that pays within the bound; {self.out} is the original{short}"
         fast = " and ".join(f"{one:.2f}" for one in now.faster)
         at = " and ".join(str(one.batch) for one in now.times)
         text = f"{fast} times as fast at {at} at a time, {compression(first, now):.2f} times smaller"
         if now.worth is not None and first.worth is not None:
             metric = self._metric_of()
             text += f", {metric.name} {metric.show(first.worth.value)} -> {metric.show(now.worth.value)}"
-        missed = self.goals.missed(first, now)
-        short = f"\nshort of the goal: {'; '.join(missed)}" if missed else ""
         return f"{text}; run in {self.out}{short}"
+
+    def _missed(self) -> list[str]:
+        return self.goals.missed(self.history.original, self.history.now, self._gone() / 60)
 
     def columns(self) -> list[str]:
         """Of a table of the steps."""
@@ -442,7 +474,6 @@ def line(step: Step, metric: Metric | None) -> str:
     return f"   {step.done}: {worth}{fast} at {step.times[0].batch} and {step.times[1].batch}{faster}, {size}{end}"
 
 
-def _stopping() -> type[InputError]:
-    from vitrail.training import Interrupted  # noqa: PLC0415
-
-    return Interrupted
+def _file_name(way: Way) -> str:
+    """As a part of a path."""
+    return "".join(letter if letter.isalnum() or letter == "." else "-" for letter in str(way))

@@ -7,6 +7,7 @@ from typing import Any
 from vitrail.shrink.costs import Costs, Time
 from vitrail.tasks.task import Changed, Comparison
 
+MORE = 1.1  # times the minutes that were given are still within them
 GAIN = 1.03  # times as fast, or as small, at least, for a step to pay
 
 
@@ -36,6 +37,7 @@ class Step:
     why: str = ""  # it was undone
     costly: bool = False  # whether because it lost more than it may
     again: bool = False  # whether it is the step before it by half
+    halved: bool = False  # whether its half was tried, and could not be
     seconds: float = 0.0  # that it took in all
     folder: str = ""
 
@@ -86,9 +88,11 @@ class Goals:
         small = self.compression is None or compression(original, now) * ahead[1] >= self.compression
         return fast and small
 
-    def missed(self, original: Step, now: Step) -> list[str]:
-        """What was wanted and is not reached, and by how much."""
+    def missed(self, original: Step, now: Step, minutes: float = 0.0) -> list[str]:
+        """What was wanted and is not reached, and by how much; it took so many minutes."""
         found = []
+        if self.minutes is not None and minutes > MORE * self.minutes:
+            found.append(f"it took {minutes:.1f} minutes, and {self.minutes:g} were given")
         if self.speedup is not None and now.speedup() < self.speedup:
             found.append(f"it is {now.speedup():.2f} times as fast, and {self.speedup:g} were wanted")
         small = compression(original, now)
@@ -115,7 +119,7 @@ class History:
 
     original: Step
     steps: Sequence[Step] = ()
-    skipped: Sequence[str] = ()  # ways that do not fit the model
+    skipped: Sequence[tuple[str, str]] = ()  # ways that were not tried, and why
 
     @property
     def now(self) -> Step:

@@ -51,13 +51,13 @@ def first_values(run: Run, weights: Weights, seed: int | None = None) -> dict[st
     Another seed gives another fresh model.
     """
     kept = run.origin.history.get(0)
-    if kept is not None and seed is None:
-        return kept.weights().state
-    recipe = run.recipe
-    if recipe is None or recipe.weights.path is not None:
+    if kept is not None and kept.weights().config == weights.config:
+        if seed is None:
+            return kept.weights().state
+    elif run.recipe is None or run.origin.begun.get("weights") is not None or run.origin.begun.get("derived"):
         raise InputError(
-            f"{run.name!r} was not trained from scratch, or does not say how, so that nobody knows what it was before; "
-            f"train it with --set train.keep=2, which keeps that."
+            f"{run.name!r} was not trained from scratch in this shape, or does not say how, so that nobody knows what "
+            f"it was before; train it with --set train.keep=2, which keeps that, and take tickets first."
         )
-    torch.manual_seed(recipe.train.seed if seed is None else seed)
+    torch.manual_seed(run.recipe.train.seed if seed is None and run.recipe is not None else seed or 0)
     return families[weights.family](weights.config).state_dict()

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from math import isfinite
 from typing import Any, ClassVar
 
 import numpy as np
@@ -37,8 +38,7 @@ class Workshop:
 
     def batches(self, model: Model, passes: int = 1) -> list[Batch]:
         """Some of the examples to learn from, as many as a model looks at in a short while in so many passes."""
-        task = self.needed()
-        count = int(max(FEWEST, min(MOST, LOOK * speed(model) / passes)))
+        task, count = self.needed(), self.room(model, passes)
         examples, taken, found = task.examples, 0, list[Batch]()
         for rows in examples.updates(task.recipe.train.batch, np.random.default_rng(0)):
             some = rows[: max(1, count - taken)] if len(rows) > count - taken else rows
@@ -49,6 +49,10 @@ class Workshop:
             if taken >= count:
                 break
         return found
+
+    def room(self, model: Model, passes: int) -> int:
+        """How many of them that are."""
+        return int(max(FEWEST, min(MOST, LOOK * speed(model) / passes)))
 
     def loss(self, model: Any, batch: Batch) -> Tensor:
         """What is lost on a batch."""
@@ -110,9 +114,9 @@ class Way(ABC):
         """The amount as a number."""
         return float(self.amount)
 
-    def milder(self) -> "Way | None":
-        """The same by half, for where it cost too much; None where there is no half."""
-        return type(self)(round(self.share / 2, 4)) if self.trains else None
+    def milder(self, weights: Weights) -> "Way | None":  # noqa: ARG002
+        """The same by half, for where it cost too much; None where there is no half of it for these weights."""
+        return type(self)(round(self.share / 2, 4))
 
     @abstractmethod
     def check(self, weights: Weights) -> None:
@@ -129,9 +133,10 @@ ways: Registry[type[Way]] = Registry("way")
 def as_number(text: float | str) -> float | None:
     """A number that someone typed, if it is one."""
     try:
-        return float(text)
+        number = float(text)
     except ValueError:
         return None
+    return number if isfinite(number) else None
 
 
 @ways.add("patches")
@@ -148,7 +153,7 @@ class Patches(Way):
             raise InputError(f"{amount!r} is no amount for patches; give how many times as long their sides get: 2.")
         return int(number)
 
-    def milder(self) -> None:
+    def milder(self, weights: Weights) -> None:  # noqa: ARG002
         return None
 
     def check(self, weights: Weights) -> None:
@@ -189,8 +194,9 @@ class Layers(Way):
             raise InputError(f"{many} layers cannot go, since there are {depth}; one stays.")
         return many
 
-    def milder(self) -> "Layers | None":
-        half = self.share / 2 if self.share < 1 else self.share // 2
+    def milder(self, weights: Weights) -> "Layers | None":
+        _, depth = layered(weights)
+        half = self.count(depth) // 2
         return Layers(half) if half else None
 
     def check(self, weights: Weights) -> None:
@@ -210,7 +216,7 @@ class Layers(Way):
 class Distil(Way):
     """A student with fewer layers of the model, evenly taken; or a fresh one of another shape."""
 
-    about = "a smaller student, taught by answers, hidden states and relations"
+    about = "a smaller student, which the model teaches"
     usual = 0.5
 
     @classmethod
@@ -225,8 +231,12 @@ class Distil(Way):
             )
         return number
 
-    def milder(self) -> "Distil | None":
-        return None if isinstance(self.amount, str) else Distil(self.share / 2)
+    def milder(self, weights: Weights) -> "Distil | None":
+        if isinstance(self.amount, str):
+            return None
+        half, (_, depth) = Distil(self.share / 2), layered(weights)
+        fewer = round((1 - half.share) * depth)
+        return half if len(self._evenly(weights)) < fewer < depth else None
 
     def check(self, weights: Weights) -> None:
         if isinstance(self.amount, str):
@@ -297,8 +307,8 @@ class Heads(Way):
         config = checked(weights)
         model = weights.model().float()
         count = sum(heads for heads, _ in config.layers)
-        batches = shop.batches(model, passes=count)
-        if sum(batch.count for batch in batches) > FEWEST:  # few enough heads to leave each out by itself
+        if shop.room(model, count) > FEWEST:  # few enough heads to leave each out by itself
+            batches = shop.batches(model, passes=count)
             matter, how = heads_left_out(model, shop.loss, batches, shop.progress), "left out one by one"
         else:
             found, _ = by_gradient(model, shop.loss, shop.batches(model, passes=3))
@@ -317,10 +327,10 @@ class Neurons(Way):
     usual = 0.5
 
     def check(self, weights: Weights) -> None:
-        checked(weights)
+        checked(weights, heads=False)
 
     def make(self, weights: Weights, shop: Workshop) -> Made:
-        config = checked(weights)
+        config = checked(weights, heads=False)
         model = weights.model().float()
         _, matter = by_gradient(model, shop.loss, shop.batches(model, passes=3))
         count = sum(hidden for _, hidden in config.layers)
@@ -387,7 +397,7 @@ class Merge(Way):
             )
         return number
 
-    def milder(self) -> "Merge | None":
+    def milder(self, weights: Weights) -> "Merge | None":  # noqa: ARG002
         half = self.share / 2 if self.share < 1 else self.share // 2
         return Merge(half) if half else None
 
@@ -425,7 +435,7 @@ class Quantize(Way):
             return "int8" if number is None else int(number)
         raise InputError(f"{amount!r} is no amount for quantize; give int8, or how many bits: 4, or 8.")
 
-    def milder(self) -> "Quantize | None":
+    def milder(self, weights: Weights) -> "Quantize | None":  # noqa: ARG002
         return Quantize(min(8, int(self.amount) + 2)) if self.amount not in ("int8", 8) else None
 
     def check(self, weights: Weights) -> None:

@@ -1,5 +1,6 @@
 """Whether two models that answered the same examples differ by more than chance."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -23,15 +24,37 @@ def mcnemar(gained: int, lost: int) -> float:
     return float(binomtest(gained, gained + lost).pvalue) if gained + lost else 1.0
 
 
-def bootstrap(before: Any, after: Any, samples: int = 2_000, seed: int = 0) -> float:
+def wilson(right: int, count: int, z: float = 1.959964) -> tuple[float, float]:
+    """The fractions that so many right answers of a count may well come from (Wilson 1927): 95 % for this z."""
+    p, n = right / count, count
+    middle = (p + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def bootstrap(before: Any, after: Any) -> float:
     """How likely chance alone makes two fractions differ as much, of examples that come as wholes, such as sentences:
     of each what counts and what it is counted of, (m 2), before and after.
 
     The examples are drawn anew, with replacement, the same for both (Koehn 2004); the share of draws in which the other
     one is better, twice.
     """
-    before, after = np.asarray(before, dtype=float), np.asarray(after, dtype=float)
-    draw = np.random.default_rng(seed).multinomial(len(before), np.full(len(before), 1 / len(before)), size=samples)
-    first, second = draw @ before, draw @ after
-    apart = second[:, 0] / np.maximum(second[:, 1], 1e-30) - first[:, 0] / np.maximum(first[:, 1], 1e-30)
-    return float(min(1.0, 2 * min((apart <= 0).mean(), (apart >= 0).mean())))
+    apart = _drawn(after) - _drawn(before)
+    other = min(int((apart <= 0).sum()), int((apart >= 0).sum()))
+    return float(min(1.0, 2 * (other + 1) / (len(apart) + 1)))
+
+
+def between(parts: Any) -> tuple[float, float]:
+    """Between what such a fraction lies in 95 of 100 draws of the examples."""
+    low, high = np.quantile(_drawn(parts), [0.025, 0.975])
+    return float(low), float(high)
+
+
+def _drawn(parts: Any, samples: int = 2_000, seed: int = 0) -> Any:
+    """The fraction in each of some draws of the examples (m 2), the same ones for the same seed."""
+    parts = np.asarray(parts, dtype=float)
+    draw, found = np.random.default_rng(seed), []
+    for _ in range(samples):
+        total = parts[draw.integers(len(parts), size=len(parts))].sum(0)
+        found.append(total[0] / max(total[1], 1e-30))
+    return np.array(found)

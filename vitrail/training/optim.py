@@ -171,11 +171,18 @@ def hold(model: M, layers: int | None) -> M:
 
 
 def zeros(model: nn.Module) -> dict[str, Tensor]:
-    """Where the numbers of a model's matrices are not 0, by the names of those that have zeros."""
+    """Where the numbers of the matrices of a model's blocks are not 0, by the names of those that have zeros."""
+    blocks = {
+        id(parameter)
+        for stack in model.modules()
+        if isinstance(stack, Stack)
+        for block in stack
+        for parameter in block.parameters()
+    }
     return {
         name: parameter != 0
         for name, parameter in model.named_parameters()
-        if parameter.ndim > 1 and bool((parameter == 0).any())
+        if id(parameter) in blocks and parameter.ndim > 1 and bool((parameter == 0).any())
     }
 
 

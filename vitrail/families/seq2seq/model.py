@@ -68,7 +68,7 @@ class Seq2Seq(Model):
         self.config = config
         self.source, self.target = (_embedding(config, tokens) for tokens in (config.source, config.target))
         if config.shared:
-            self.target.table = self.source.table
+            self.target.share(self.source)
         self.encoder, self.decoder = stack(config), stack(config.decoding, "decoder", cross=True)
         self.encoder_norm, self.norm = (last_norm(config, there=config.norm_last) for _ in range(2))
         tied = self.target if config.tied else None

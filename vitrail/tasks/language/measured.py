@@ -16,7 +16,8 @@ from vitrail.families import Model, at_once
 from vitrail.families.bert.model import BERT, Told
 from vitrail.families.gpt.model import GPT
 from vitrail.tasks.language.examples import HiddenWindows, Tokens
-from vitrail.tasks.task import EvaluationSet, Measurement
+from vitrail.tasks.paired import between, bootstrap
+from vitrail.tasks.task import Comparison, EvaluationSet, Measurement
 
 TOGETHER = 64  # windows at most
 
@@ -72,6 +73,7 @@ class TestText(EvaluationSet):
             raise TypeError(f"a {type(model).__name__} continues no text")
         model.eval()
         total, right, count = 0.0, 0, 0
+        each: list[list[float]] = []  # of this process's windows, nats and tokens
         device = next(model.parameters()).device
         for some, new in self._groups(at_once(model.config, TOGETHER), world):
             window = some.to(device)
@@ -79,7 +81,11 @@ class TestText(EvaluationSet):
             targets[:, : targets.shape[1] - new] = UNASKED
             asked = targets != UNASKED
             logits = model(inputs.clamp(min=0))[asked].float()
-            total += float(F.cross_entropy(logits, targets[asked], reduction="sum"))
+            nats_each = F.cross_entropy(logits, targets[asked], reduction="none")
+            rows = asked.nonzero()[:, 0]
+            sums = torch.zeros(len(window), device=device).index_add_(0, rows, nats_each)
+            each += torch.stack([sums, asked.sum(1).float()], 1).tolist()
+            total += float(nats_each.sum())
             right += int((logits.argmax(-1) == targets[asked]).sum())
             count += int(asked.sum())
         total, right_all, whole = world.sums(total, float(right), float(count))
@@ -96,7 +102,24 @@ class TestText(EvaluationSet):
             bits=nats * BITS,
         )
         values = {"nats": nats, "loss": loss, "accuracy": found.accuracy}
-        return Measurement(values, {"part": self.part, "nats": nats, "loss": loss, "tested": found.tokens}, found)
+        return Measurement(values, {"part": self.part, "nats": nats, "loss": loss, "tested": found.tokens}, found, each)
+
+    def interval(self, measurement: Measurement) -> tuple[float, float]:
+        nats, tokens = (sum(one) for one in zip(*measurement.outputs, strict=True))
+        scale = measurement.values["nats"] / (nats / max(1.0, tokens))  # from a token to a character
+        low, high = between(measurement.outputs)
+        return scale * low, scale * high
+
+    def compare(self, before: Measurement, after: Measurement) -> Comparison:
+        pairs = [(one[0], other[0]) for one, other in zip(before.outputs, after.outputs, strict=True)]
+        return Comparison(
+            chance=bootstrap(before.outputs, after.outputs),
+            test="paired bootstrap over windows of text",
+            gained=sum(now < then for then, now in pairs),
+            lost=sum(now > then for then, now in pairs),
+            changed=[],
+            words=("better", "worse"),
+        )
 
     def _groups(self, together: int, world: World) -> Iterator[tuple[torch.Tensor, int]]:
         """Windows of one length, and how many of their last tokens are asked for; of this process."""

@@ -1,11 +1,12 @@
 """What answers to labelled pictures are worth."""
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 import torch.nn.functional as F
 from torch import Tensor
+
+from vitrail.tasks.paired import wilson
 
 BINS = 15
 TOP = 5
@@ -81,14 +82,6 @@ def scores(logits: Tensor, labels: Tensor, names: tuple[str, ...], part: str = "
         bins=bins,
         confusion=confusion_matrix(labels.numpy(), answer.numpy(), labels=number).tolist(),
     )
-
-
-def wilson(right: int, count: int, z: float = 1.959964) -> tuple[float, float]:
-    """The fractions that so many right answers of a count may well come from (Wilson 1927): 95 % for this z."""
-    p, n = right / count, count
-    middle = (p + z * z / (2 * n)) / (1 + z * z / n)
-    half = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 def _bins(confidence: Tensor, right: Tensor) -> list[Bin]:

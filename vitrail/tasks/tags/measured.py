@@ -11,7 +11,7 @@ from vitrail.data.tagged import Tagged
 from vitrail.distributed import ALONE, World
 from vitrail.families import Model
 from vitrail.families.bert.model import BERT
-from vitrail.tasks.paired import bootstrap
+from vitrail.tasks.paired import between, bootstrap
 from vitrail.tasks.tags.examples import Cutter
 from vitrail.tasks.tags.scores import score
 from vitrail.tasks.tags.tagger import label_logits
@@ -64,6 +64,10 @@ class TestTags(EvaluationSet):
         values = {"accuracy": found.accuracy, "f1": found.macro, "loss": loss}
         values |= {} if found.spans is None else {"spans": found.spans}
         return Measurement(values, {"part": self.part, **values, "tested": found.tested}, found, said)
+
+    def interval(self, measurement: Measurement) -> tuple[float, float]:
+        said = zip(measurement.outputs, self.truth, strict=True)
+        return between([(sum(map(int.__eq__, one, other)), len(other)) for one, other in said])
 
     def compare(self, before: Measurement, after: Measurement) -> Comparison:
         first, second, truth = before.outputs, after.outputs, self.truth

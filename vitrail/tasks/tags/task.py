@@ -95,7 +95,8 @@ class TagTask(Task):
         else:
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(recipe.train.seed)
-                weights = start[0].adapted(head="new", **{**says, "pooler": train.whole, "pairs": False, **given})
+                head = "keep" if start[0].labels == labels else "new"
+                weights = start[0].adapted(head=head, **{**says, "pooler": train.whole, "pairs": False, **given})
             config = weights.config
         if not isinstance(config, BERTConfig):
             raise InputError(f"a {filled.model.get('name')} labels no words; choose bert.")

@@ -15,6 +15,7 @@ from vitrail.distributed import ALONE, World
 from vitrail.families import Model
 from vitrail.families.seq2seq.config import Seq2SeqConfig
 from vitrail.families.seq2seq.model import Seq2Seq
+from vitrail.tasks.paired import compared, wilson
 from vitrail.tasks.task import Changed, Comparison, EvaluationSet, Measurement
 from vitrail.tasks.translate.examples import TokenPairs
 from vitrail.tasks.translate.scores import paired_bleu, score, sentence_scores
@@ -38,6 +39,7 @@ class TestPairs(EvaluationSet):
     seen: int = 0
     how: Decoding | None = None  # None: the quickest way that the model has
     full: bool = False  # with intervals, and by length
+    exact: bool = False  # whether a model is judged by how many are right as a whole, not by BLEU
 
     def __post_init__(self) -> None:
         lengths = [len(one) for one in self.words.source.encode(self.pairs.sources)]
@@ -65,12 +67,18 @@ class TestPairs(EvaluationSet):
         return replace(self, full=True)
 
     def interval(self, measurement: Measurement) -> tuple[float, float] | None:
+        if self.exact:
+            return wilson(round(measurement.scores.exact * len(self)), len(self))
         low, high = measurement.scores.bleu.low, measurement.scores.bleu.high
         return None if low is None or high is None else (low, high)
 
     def compare(self, before: Measurement, after: Measurement) -> Comparison:
         sources, targets, first, second = self.pairs.sources, self.pairs.targets, before.outputs, after.outputs
         rows = [row for row in range(len(self)) if first[row] != second[row]]
+        changed = [Changed(sources[row], targets[row], first[row], second[row]) for row in rows]
+        if self.exact:
+            then, now = (torch.tensor([*map(str.__eq__, one, targets)]) for one in (first, second))
+            return compared(then, now, changed)
         wanted = [targets[row] for row in rows]
         moved = zip(*(sentence_scores([one[row] for row in rows], wanted) for one in (first, second)), strict=True)
         apart = [now - then for then, now in moved]
@@ -79,7 +87,7 @@ class TestPairs(EvaluationSet):
             test="paired bootstrap of BLEU, by sacrebleu",
             gained=sum(one > 0 for one in apart),
             lost=sum(one < 0 for one in apart),
-            changed=[Changed(sources[row], targets[row], first[row], second[row]) for row in rows],
+            changed=changed,
             words=("better", "worse"),
         )
 

@@ -55,8 +55,12 @@ def score(
 
     bleu, chrf = BLEU(tokenize=_tokenizer(references)), CHRF()
     many = SAMPLES if full and len(said) > 1 else 1
-    found = bleu.corpus_score(list(said), [list(references)], n_bootstrap=many)
-    letters = chrf.corpus_score(list(said), [list(references)], n_bootstrap=many)
+    try:
+        found = bleu.corpus_score(list(said), [list(references)], n_bootstrap=many)
+        letters = chrf.corpus_score(list(said), [list(references)], n_bootstrap=many)
+    except TypeError:  # of sacrebleu, which cannot average draws of which some come to nothing at all
+        many = 1
+        found, letters = (one.corpus_score(list(said), [list(references)]) for one in (bleu, chrf))
     return TranslationScores(
         part=part,
         method=method,

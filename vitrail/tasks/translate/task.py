@@ -130,7 +130,8 @@ class TranslateTask(Task):
     @cached_property
     def held_out(self) -> TestPairs:
         longest = self.recipe.data.longest
-        return TestPairs(self.parts.held, self.words, longest, self.parts.part, self.parts.held_aside)
+        part, aside, exact = self.parts.part, self.parts.held_aside, self.recipe.data.measure == "exact"
+        return TestPairs(self.parts.held, self.words, longest, part, aside, exact=exact)
 
     def objective(self, model: nn.Module, batch: Batch) -> Tensor:
         smoothing = self.recipe.train.smoothing
