@@ -105,6 +105,11 @@ class Run:
             raise InputError(f"{self.name!r} does not say which task it is for; train it, or load it with vt.load.")
         return tasks[name]
 
+    @property
+    def started(self) -> bool:
+        """Whether it was begun, and can be gone on with."""
+        return (self.path / "recipe.json").is_file()
+
     def metrics(self) -> list[dict[str, Any]]:
         """Its steps and measurements, a line each."""
         return read_metrics(self.path / "metrics.jsonl")

@@ -42,7 +42,11 @@ def matching(keys: Tensor, count: int, prefix: int) -> tuple[Tensor, int]:
     Tokens are alike as their keys are, (b m d): cosines. Those before the patches stay alone, and first.
     """
     m = keys.shape[1]
-    count = min(count, (m - prefix) // 2)
+    room = (m - prefix) // 2
+    if torch.compiler.is_compiling():  # a size that may vary is taken to be large enough, lest it is compared each time
+        torch._check(room >= count)  # noqa: SLF001
+    else:
+        count = min(count, room)
     unit = F.normalize(keys[:, prefix:], dim=-1)
     ours, others = unit[:, ::2], unit[:, 1::2]
     best, partner = (ours @ others.mT).max(-1)
@@ -113,7 +117,7 @@ class MergingStack(Stack):
             nonlocal after
             if looking:
                 stream, keys = _one_of_each(stream, groups), _one_of_each(keys, groups)
-            if count and min(count, (stream.shape[1] - self.prefix) // 2):
+            if count and (torch.compiler.is_compiling() or min(count, (stream.shape[1] - self.prefix) // 2)):
                 with torch.no_grad():
                     into, fewer = matching(keys, count, self.prefix)
                 stream, after = merged(stream, groups.size, into, fewer), groups.joined(into, fewer)

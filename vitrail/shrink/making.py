@@ -129,7 +129,7 @@ class Maker:
         training = Training(
             [], {}, [], quiet=self.quiet, recipe=parse_recipe(override(table, self.settings)), typed=self.command
         )
-        return training.run(str(folder), None, resume=(folder / "recipe.json").is_file())
+        return training.run(str(folder), None, resume=Run(folder).started)
 
     def _taught(self, cut: Run, lessons: dict[str, float], minutes: float | None) -> dict[str, Any]:
         """The recipe by which what is left learns from the original."""

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import cached_property
+from math import ceil, sqrt
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,7 @@ def save_onnx(weights: Weights, path: Path) -> bool:
     made = _Whole(model, normalisation(weights)).eval()
     usage = Usage(weights.normalise, weights.labels, weights.fit)
     about = described(weights.config, "vitrail", usage)
-    for free in (True, False) if not weights.config.merge else (False,):  # merged at any size takes PyTorch for ever
+    for free in (True, False) if _least(weights.config) <= min(weights.config.grid) else (False,):
         try:
             graph = _exported(made, weights.config, free=free)
             with written(graph, path, {**about, "free": free}) as part:
@@ -121,7 +122,7 @@ def _exported(model: nn.Module, config: Any, *, free: bool) -> Any:
     shape: dict[int, Any] = {0: torch.export.Dim("batch", min=1, max=2**20)}
     if free:
         down, across = max(3, down + 1), max(4, across + 2 + (down + 1 == across + 2))
-        rows, columns = (torch.export.Dim(name, min=2, max=SIDES) for name in ("rows", "columns"))
+        rows, columns = (torch.export.Dim(name, min=_least(config), max=SIDES) for name in ("rows", "columns"))
         shape |= {2: patch * rows, 3: patch * columns}
     with quiet():
         return torch.onnx.export(
@@ -134,6 +135,14 @@ def _exported(model: nn.Module, config: Any, *, free: bool) -> Any:
             output_names=list(OUTPUTS),
             verbose=False,
         )
+
+
+def _least(config: Any) -> int:
+    """Patches down and across, at least, of pictures that a file is free in: enough for all that are merged."""
+    gone, needed = 0, 4
+    for count in config.merges:
+        needed, gone = max(needed, gone + 2 * count), gone + count
+    return ceil(sqrt(needed))
 
 
 @contextmanager
