@@ -16,6 +16,7 @@ from vitrail.errors import InputError
 from vitrail.files import read_json
 from vitrail.runs import Run
 from vitrail.shrink import shrink
+from vitrail.shrink.costs import peak
 from vitrail.shrink.shrinking import Asked, Shrinking
 from vitrail.shrink.steps import Goals, History, Step, Worth, pays, read_step
 from vitrail.trainer import train
@@ -36,13 +37,10 @@ def run(once):
 
 
 @pytest.fixture(autouse=True)
-def _memory(request, monkeypatch):
-    """Memory is measured in processes of their own, and time in many rounds, which takes long: neither is tested here
-    but where a test asks for it.
-    """
+def _soon(monkeypatch):
+    """Memory is measured in processes of their own, and time in many rounds, which takes long: here it does not."""
     monkeypatch.setattr("vitrail.shrink.costs.SECONDS", 0.1)
-    if "memory" not in request.keywords:
-        monkeypatch.setattr("vitrail.shrink.costs.peak", lambda _: None)
+    monkeypatch.setattr("vitrail.shrink.costs.peak", lambda _: None)
 
 
 def shrunk(run, out, *ways, **options):
@@ -365,6 +363,17 @@ def test_the_page_opens_without_a_complaint(opened, run, tmp_path, width, scheme
         assert "layers=1" in text
         assert "McNemar" in text
         assert page.locator("svg circle").count() == 6  # three steps at two batches
+
+
+def test_memory_grows_with_the_model(tmp_path):
+    """By more than the tensors of a large one; and of what is no model nothing is known."""
+    sizes = []
+    for depth in (1, 24):
+        model = vt.build("vit", image=32, patch=8, channels=3, width=384, depth=depth, heads=6, classes=5)
+        vt.save(model, tmp_path / str(depth))
+        sizes.append((peak(Run(tmp_path / str(depth))), 4 * sum(p.numel() for p in model.parameters())))
+    assert sizes[1][0] - sizes[0][0] > 0.8 * (sizes[1][1] - sizes[0][1])
+    assert peak(Run(tmp_path / "none")) is None
 
 
 def step(number, *, faster, drop, kept=True, size=100, name="layers=1"):
