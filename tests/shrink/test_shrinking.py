@@ -16,8 +16,9 @@ from vitrail.errors import InputError
 from vitrail.files import read_json
 from vitrail.runs import Run
 from vitrail.shrink import shrink
+from vitrail.shrink.asked import Asked
 from vitrail.shrink.costs import peak
-from vitrail.shrink.shrinking import Asked, Shrinking
+from vitrail.shrink.shrinking import Shrinking
 from vitrail.shrink.steps import Goals, History, Step, Worth, pays, read_step
 from vitrail.trainer import train
 from vitrail.training import Interrupted
@@ -106,7 +107,7 @@ def test_int8_answers_and_the_tensors_are_looked_into(run, tmp_path):
 
 def test_what_costs_too_much_is_undone_and_tried_by_half(run, tmp_path, monkeypatch):
     """Layers that may not learn again lose much: so the original it is, with a sentence that says by how much."""
-    monkeypatch.setattr("vitrail.shrink.ways.Layers.trains", False)
+    monkeypatch.setattr("vitrail.shrink.cutting.Layers.trains", False)
     out = tmp_path / "small"
     goals = Goals(max_drop=0.1, speedup=50, minutes=10)
     asked = Shrinking(Asked(str(run), goals=goals, ways=("layers=3",)), out, quiet=True)
@@ -329,8 +330,8 @@ def test_settings_that_do_not_fit_are_said_before_anything_is_made(run, tmp_path
 
 
 def test_a_costly_step_without_a_half_is_followed_by_the_next_once(run, tmp_path, monkeypatch):
-    monkeypatch.setattr("vitrail.shrink.ways.Layers.trains", False)
-    monkeypatch.setattr("vitrail.shrink.ways.Layers.milder", lambda *_: None)
+    monkeypatch.setattr("vitrail.shrink.cutting.Layers.trains", False)
+    monkeypatch.setattr("vitrail.shrink.cutting.Layers.milder", lambda *_: None)
     _, state = shrunk(run, tmp_path / "small", "layers=3", "quantize=8", "quantize=4", max_drop=1.0, minutes=5)
     names = [(step["name"], step["again"]) for step in state["steps"][1:]]
     assert names[:3] == [("layers=3", False), ("quantize=8", False), ("quantize=4", False)]

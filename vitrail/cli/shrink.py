@@ -2,16 +2,13 @@
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from vitrail.cli.console import Json, print_json
 from vitrail.terminal.console import results, say, table, tell
 from vitrail.terminal.progress import working
-
-if TYPE_CHECKING:
-    from vitrail.shrink.shrinking import Shrinking
 
 INTERRUPTED = 130  # the exit status of a program that Ctrl-C ended
 
@@ -56,7 +53,9 @@ def shrink(
     measured beside the original, and undone if it loses too much or gains nothing.
     """
     with working("Starting ..."):
-        from vitrail.shrink.shrinking import Asked, Shrinking
+        from vitrail.shrink.asked import Asked
+        from vitrail.shrink.shown import table_of
+        from vitrail.shrink.shrinking import Shrinking
         from vitrail.shrink.steps import Goals
         from vitrail.training import Interrupted
 
@@ -73,14 +72,10 @@ def shrink(
 
         print_json(read_json(out / "shrink.json"))
         return
-    _show(shrinking)
-    tell(shrinking.summary())
-    say(f"page: {shlex.quote(str(out / 'shrink.html'))}")
-
-
-def _show(shrinking: "Shrinking") -> None:
-    """The steps as a table that fits a narrow terminal."""
-    lines = table(*shrinking.columns())
-    for row in shrinking.rows():
+    columns, rows = table_of(shrinking.history, shrinking.metric)
+    lines = table(*columns)
+    for row in rows:
         lines.add_row(*row)
     results().print(lines)
+    tell(shrinking.summary())
+    say(f"page: {shlex.quote(str(out / 'shrink.html'))}")

@@ -16,8 +16,9 @@ from vitrail.progress import Progress
 from vitrail.recipe import Recipe
 from vitrail.runs import Run
 from vitrail.shrink.int8 import quantize_onnx, sensitive
+from vitrail.shrink.students import Tickets
 from vitrail.shrink.tickets import ROUNDS, first_values, largest, shares, ticket
-from vitrail.shrink.ways import Way, Workshop
+from vitrail.shrink.way import Change, Way, Workshop
 from vitrail.tasks import parse_recipe
 from vitrail.tasks.registry import tasks
 from vitrail.tasks.task import Task
@@ -28,7 +29,7 @@ from vitrail.weights.onnx import save_onnx
 ONNX, MADE = "model.int8.onnx", "made.json"
 FLOAT = (0.05, 0.15, 0.3)  # shares of the products, the most sensitive ones, that int8 may leave as they are
 SEEN = 32  # pictures by which those are known
-# How a model learns again from the one that it was cut from (bench/README.md).
+# How a model learns again from the one that it was cut from: chosen, and not yet measured against others.
 TEACHER = {"weight": 0.7}
 OPTIM = {"layer_decay": 1.0}
 
@@ -74,9 +75,9 @@ class Maker:
     def cut(self, way: Way, before: Run, folder: Path) -> None:
         """The first half of a step: what a way leaves of a model, unless that was done before it was interrupted."""
         aside = _aside(folder)
-        if way.alone:
+        if isinstance(way, Tickets):
             first_values(self.original, before.weights())  # which there may be none of
-        elif not (aside / MADE).is_file():
+        elif isinstance(way, Change) and not (aside / MADE).is_file():
             shutil.rmtree(aside, ignore_errors=True)
             shutil.rmtree(folder, ignore_errors=True)
             made = way.make(before.weights(), Workshop(self.task, self.progress))
@@ -88,7 +89,7 @@ class Maker:
 
     def finish(self, way: Way, before: Run, folder: Path, minutes: float | None) -> Outcome:
         """The second half: what is left learns again, where that helps, and is written as it is to be used."""
-        if way.alone:
+        if isinstance(way, Tickets):
             return self._ticket(way.share, before, folder, minutes)
         aside = _aside(folder)
         told = read_json(aside / MADE)

@@ -4,13 +4,14 @@ from collections.abc import Sequence
 
 from vitrail.errors import InputError
 from vitrail.shrink.steps import Goals, History, Step
-from vitrail.shrink.ways import Way, ways
+from vitrail.shrink.way import Way, ways
 from vitrail.weights import Weights
 
 ORDER = ("layers", "neurons", "heads", "merge")
 AGAIN = ("layers", "neurons", "heads")  # round by round, as long as goals are not reached
 ROUNDS = 3
-# What is done at the end, and how many times as fast and as small a model is again by it, about (bench/README.md).
+# What is done at the end, and how many times as fast and as small a model is again by it, at
+# least (ViT-S/14, bench/README.md).
 LAST = {"vit": ("quantize=int8", 1.5, 3.5)}
 PACKED = ("quantize=8", 1.0, 3.5)  # of models that do not run as int8
 

@@ -11,7 +11,7 @@ import shlex
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +26,13 @@ from vitrail.progress import Progress, silent
 from vitrail.recipe import Recipe
 from vitrail.report import write_shrink
 from vitrail.runs import Run
+from vitrail.shrink.asked import Asked
 from vitrail.shrink.costs import BATCHES, costs, ratio, summed, times
 from vitrail.shrink.making import Maker, refuse, size_of
 from vitrail.shrink.plan import chosen, parse
-from vitrail.shrink.steps import Goals, History, Step, Worth, compression, pays, read_step
-from vitrail.shrink.ways import Way
+from vitrail.shrink.shown import line, summary
+from vitrail.shrink.steps import Goals, History, Step, Worth, pays, read_step
+from vitrail.shrink.way import Way
 from vitrail.tasks import parse_recipe, read_recipe
 from vitrail.tasks.registry import tasks
 from vitrail.tasks.task import Measurement, Metric, Task, ask
@@ -73,33 +75,6 @@ def shrink(
         os.fspath(what), tuple(os.fspath(one) for one in several), goals, tuple(ways), tuple(assignments(settings))
     )
     return Shrinking(asked, Path(out), quiet=quiet).run(resume=resume)
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What someone asks for."""
-
-    what: str  # a run, or weights
-    data: tuple[str, ...] = ()
-    goals: Goals = field(default_factory=Goals)
-    ways: tuple[str, ...] = ()
-    settings: tuple[str, ...] = ()
-
-    def words(self, out: Path) -> list[str]:
-        """The command that asks for it."""
-        goals = self.goals
-        given = {"speedup": goals.speedup, "compression": goals.compression, "minutes": goals.minutes}
-        words = ["vitrail", "shrink", self.what, *self.data, "--out", str(out)]
-        words += [word for way in self.ways for word in ("--way", way)]
-        words += ["--max-drop", f"{goals.max_drop:g}"] * (goals.max_drop != Goals.max_drop)
-        words += [word for name, value in given.items() if value is not None for word in (f"--{name}", f"{value:g}")]
-        return [*words, *(word for setting in self.settings for word in ("--set", setting))]
-
-    def table(self) -> dict[str, Any]:
-        """What has to be the same for an interrupted shrinking to go on: all but the minutes."""
-        there = [str(Path(one).resolve()) if Path(one).exists() else one for one in (self.what, *self.data)]
-        goals = {name: value for name, value in asdict(self.goals).items() if name != "minutes"}
-        return {"what": there, "ways": list(self.ways), "settings": list(self.settings), **goals}
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,7 +177,7 @@ class Shrinking:
             self.history = History(self._step(first, first, 0, "original", done=empty(first.model.config).summary()))
             self._write()
         for step in (self.history.original, *self.history.steps):
-            self._say(line(step, self._metric))
+            self._say(line(step, self.metric))
         maker = Maker(
             original=original,
             recipe=recipe,
@@ -307,7 +282,7 @@ class Shrinking:
         step = self._judged(replace(step, cut=outcome.cut, again=again, folder=folder.name))
         step = replace(step, seconds=round(time.monotonic() - began, 1))
         self.history = replace(self.history, steps=[*steps, step])
-        self._say(line(step, self._metric))
+        self._say(line(step, self.metric))
         self._write()
         maker.done(folder)
 
@@ -354,22 +329,23 @@ class Shrinking:
         comparison = None if one is first else held.compare(first.measurement, one.measurement)
         value = self._value(one)
         worth = Worth(value, held.interval(one.measurement), comparison)
-        return worth, self._metric_of().drop(self._value(first), value)
+        return worth, self._judge().drop(self._value(first), value)
 
     def _value(self, subject: Subject) -> float:
         if subject.measurement is None:
             raise RuntimeError("nothing was measured, for there is no data")
-        return subject.measurement.values[self._metric_of().name]
+        return subject.measurement.values[self._judge().name]
 
     def _loses(self, value: float) -> float:
         worth = self.history.original.worth
-        return 0.0 if worth is None else self._metric_of().drop(worth.value, value)
+        return 0.0 if worth is None else self._judge().drop(worth.value, value)
 
     @property
-    def _metric(self) -> Metric | None:
+    def metric(self) -> Metric | None:
+        """The headline number, where there is data."""
         return None if self.task is None else self.task.metric
 
-    def _metric_of(self) -> Metric:
+    def _judge(self) -> Metric:
         if self.task is None:
             raise RuntimeError("there is no task, for there is no data")
         return self.task.metric
@@ -416,39 +392,12 @@ class Shrinking:
         }
         write_json(self.out / STATE, state)
 
-    def summary(self) -> str:
-        """What came of it, in a sentence or two."""
-        first, now = self.history.original, self.history.now
-        missed = self._missed()
-        short = f"\nshort of the goal: {'; '.join(missed)}" if missed else ""
-        if now.number == 0:
-            return f"nothing was found that pays within the bound; {self.out} is the original{short}"
-        fast = " and ".join(f"{one:.2f}" for one in now.faster)
-        at = " and ".join(str(one.batch) for one in now.times)
-        text = f"{fast} times as fast at {at} at a time, {compression(first, now):.2f} times smaller"
-        if now.worth is not None and first.worth is not None:
-            metric = self._metric_of()
-            text += f", {metric.name} {metric.show(first.worth.value)} -> {metric.show(now.worth.value)}"
-        return f"{text}; run in {self.out}{short}"
-
     def _missed(self) -> list[str]:
         return self.goals.missed(self.history.original, self.history.now, self._gone() / 60)
 
-    def columns(self) -> list[str]:
-        """Of a table of the steps."""
-        at = [f">ms at {one.batch}" for one in self.history.original.times]
-        return ["step", *([f">{self._metric.name}"] if self._metric else []), *at, ">faster", ">MB", ""]
-
-    def rows(self) -> list[list[str]]:
-        """The steps, a row each."""
-        return [self._row(step) for step in (self.history.original, *self.history.steps)]
-
-    def _row(self, step: Step) -> list[str]:
-        metric = self._metric
-        value = [] if metric is None or step.worth is None else [metric.show(step.worth.value)]
-        spent = [f"{one.median * 1e3:.3g}" for one in step.times]
-        kept = "" if step.number == 0 else "kept" if step.kept else "undone"
-        return [step.name, *value, *spent, f"{step.speedup():.2f}", f"{step.costs.bytes / 1e6:.3g}", kept]
+    def summary(self) -> str:
+        """What came of it, in a sentence or two."""
+        return summary(self.history, self.metric, self._missed(), self.out)
 
     def _gone(self) -> float:
         return self.before + time.monotonic() - self.began
@@ -459,19 +408,6 @@ class Shrinking:
 
     def _working(self, what: str) -> AbstractContextManager[None]:
         return nullcontext() if self.quiet else working(what)
-
-
-def line(step: Step, metric: Metric | None) -> str:
-    """A step in a line, as it is said when it is done."""
-    fast = " and ".join(f"{one.median * 1e3:.3g} ms" for one in step.times)
-    faster = "" if step.number == 0 else f" ({step.faster[0]:.2f} and {step.faster[1]:.2f} times as fast)"
-    size = f"{step.costs.bytes / 1e6:.3g} MB"
-    worth = ""
-    if metric is not None and step.worth is not None:
-        dropped = "" if step.number == 0 else f" ({-(step.drop or 0.0):+.2f} points)"
-        worth = f"{metric.name} {metric.show(step.worth.value)}{dropped}, "
-    end = "" if step.number == 0 else f"; {step.why or 'kept'}"
-    return f"   {step.done}: {worth}{fast} at {step.times[0].batch} and {step.times[1].batch}{faster}, {size}{end}"
 
 
 def _file_name(way: Way) -> str:

@@ -1,0 +1,154 @@
+"""Parts of a model cut out: tokens by larger patches, layers, heads, neurons."""
+
+import torch
+from torch import Tensor
+
+from vitrail.errors import InputError
+from vitrail.shrink.cut import Kept, checked, cut, layered, without_layers
+from vitrail.shrink.importance import by_gradient, heads_left_out, layers_left_out
+from vitrail.shrink.way import EVEN, FEWEST, Change, Made, Workshop, as_number, count_or_share, ways
+from vitrail.weights import Weights
+
+
+@ways.add("patches")
+class Patches(Change):
+    """Larger patches of the same pictures: with sides twice as long there are a quarter of the tokens."""
+
+    about = "larger patches, so that there are fewer tokens"
+    usual = 2
+
+    @classmethod
+    def checked(cls, amount: float | str) -> float:
+        number = as_number(amount)
+        if number is None or number != int(number) or number < 2:  # noqa: PLR2004
+            raise InputError(f"{amount!r} is no amount for patches; give how many times as long their sides get: 2.")
+        return int(number)
+
+    def milder(self, weights: Weights) -> None:  # noqa: ARG002
+        return None
+
+    def check(self, weights: Weights) -> None:
+        config = weights.config
+        if weights.family != "vit" or config.stem != "patch":
+            raise InputError(f"{weights.path!r} is no ViT of plain patches, so that they cannot be larger.")
+        patch = int(self.amount) * config.patch
+        if any(side % patch for side in config.size) or min(config.size) // patch < 2:  # noqa: PLR2004
+            sides = " x ".join(map(str, config.size))
+            raise InputError(f"patches of {patch} pixels do not fit pictures of {sides}.")
+
+    def make(self, weights: Weights, shop: Workshop) -> Made:
+        del shop
+        self.check(weights)
+        config, patch = weights.config, int(self.amount) * weights.config.patch
+        other = weights.adapted(patch=patch)
+        return Made(other, f"patches of {config.patch} -> {patch} pixels, {config.patches} -> {other.config.patches}")
+
+
+@ways.add("layers")
+class Layers(Change):
+    """Layers left out: those without which the loss grows least."""
+
+    about = "whole layers left out, those without which the loss grows least"
+    usual = 0.25
+
+    @classmethod
+    def checked(cls, amount: float | str) -> float:
+        return count_or_share(cls, amount, "how many go, or which share, such as 0.25")
+
+    def count(self, depth: int) -> int:
+        """How many go."""
+        many = int(self.share) if self.share >= 1 else max(1, round(self.share * depth))
+        if many >= depth:
+            raise InputError(f"{many} layers cannot go, since there are {depth}; one stays.")
+        return many
+
+    def milder(self, weights: Weights) -> "Layers | None":
+        _, depth = layered(weights)
+        half = self.count(depth) // 2
+        return Layers(half) if half else None
+
+    def check(self, weights: Weights) -> None:
+        self.count(layered(weights)[1])
+
+    def make(self, weights: Weights, shop: Workshop) -> Made:
+        stack, depth = layered(weights)
+        many = self.count(depth)
+        model = weights.model().float()
+        grown = layers_left_out(model, shop.loss, shop.batches(model, passes=len(model.blocks)), shop.progress)
+        gone = sorted(grown[-depth:].argsort()[:many].tolist())  # the decoder's come last
+        named = ", ".join(str(one + 1) for one in gone)
+        return Made(without_layers(weights, gone), f"{depth} -> {depth - many} layers of the {stack}, without {named}")
+
+
+@ways.add("heads")
+class Heads(Change):
+    """Heads cut out, another number in each layer: those that matter least."""
+
+    about = "heads cut out, those that matter least, another number in each layer"
+    usual = 0.25
+
+    def check(self, weights: Weights) -> None:
+        checked(weights)
+
+    def make(self, weights: Weights, shop: Workshop) -> Made:
+        config = checked(weights)
+        model = weights.model().float()
+        count = sum(heads for heads, _ in config.layers)
+        if shop.room(model, count) > FEWEST:  # few enough heads to leave each out by itself
+            batches = shop.batches(model, passes=count)
+            matter, how = heads_left_out(model, shop.loss, batches, shop.progress), "left out one by one"
+        else:
+            found, _ = by_gradient(model, shop.loss, shop.batches(model, passes=3))
+            matter, how = [one / one.norm().clamp(min=1e-30) for one in found], "by the gradient"  # as Michel et al. do
+        stay = _stay(matter, round(self.share * count), even=1)
+        other = cut(weights, Kept(heads=stay))
+        left = [len(one) for one in stay]
+        return Made(other, f"{count} -> {sum(left)} heads ({' '.join(map(str, left))}), {how}")
+
+
+@ways.add("neurons")
+class Neurons(Change):
+    """Neurons of the feed-forward cut out, another number in each layer: those that matter least."""
+
+    about = "neurons of the feed-forward cut out, those that matter least"
+    usual = 0.5
+
+    def check(self, weights: Weights) -> None:
+        checked(weights, heads=False)
+
+    def make(self, weights: Weights, shop: Workshop) -> Made:
+        config = checked(weights, heads=False)
+        model = weights.model().float()
+        _, matter = by_gradient(model, shop.loss, shop.batches(model, passes=3))
+        count = sum(hidden for _, hidden in config.layers)
+        stay = _stay(matter, round(self.share * count), even=EVEN)
+        other = cut(weights, Kept(neurons=stay))
+        left = [len(one) for one in stay]
+        return Made(other, f"{count:,} -> {sum(left):,} neurons ({' '.join(map(str, left))})")
+
+
+def _stay(matter: list[Tensor], gone: int, even: int) -> list[list[int]]:
+    """What stays of each layer, so many going over all layers: those that matter least, some of each layer staying.
+
+    Numbers of what stays are rounded to multiples of ``even``, where there are as many.
+    """
+    every = torch.cat(matter)
+    order = every.argsort()
+    layer = torch.cat([torch.full((len(one),), number) for number, one in enumerate(matter)])
+    place = torch.cat([torch.arange(len(one)) for one in matter])
+    left = [len(one) for one in matter]
+    least = [min(even, len(one)) for one in matter]
+    out: list[set[int]] = [set() for _ in matter]
+    for one in order.tolist():
+        if gone <= 0:
+            break
+        number = int(layer[one])
+        if left[number] > least[number]:
+            out[number].add(int(place[one]))
+            left[number] -= 1
+            gone -= 1
+    stay = []
+    for number, one in enumerate(matter):
+        count = max(least[number], round(left[number] / even) * even) if even > 1 else left[number]
+        stay.append(sorted(one.argsort(descending=True)[: min(len(one), count)].tolist()))
+    return stay

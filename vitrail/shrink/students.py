@@ -1,0 +1,92 @@
+"""Students: fewer layers or another shape, that the model teaches; and lottery tickets, that learn as it did."""
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from vitrail.config import checked as checked_fields
+from vitrail.config import override
+from vitrail.errors import InputError
+from vitrail.families import families
+from vitrail.shrink.cut import layered, without_layers
+from vitrail.shrink.tickets import ticketed
+from vitrail.shrink.way import Change, Made, Way, Workshop, as_number, ways
+from vitrail.weights import Weights
+
+
+@ways.add("distil")
+class Distil(Change):
+    """A student with fewer layers of the model, evenly taken; or a fresh one of another shape."""
+
+    about = "a smaller student, which the model teaches"
+    usual = 0.5
+
+    @classmethod
+    def checked(cls, amount: float | str) -> float | str:
+        number = as_number(amount)
+        if number is None and "=" in str(amount):
+            return str(amount)
+        if number is None or not 0 < number < 1:
+            raise InputError(
+                f"{amount!r} is no amount for distil; give the share of the layers that go, such as 0.5, or the fields "
+                f"of a fresh student, such as width=96,depth=4."
+            )
+        return number
+
+    def milder(self, weights: Weights) -> "Distil | None":
+        if isinstance(self.amount, str):
+            return None
+        half, (_, depth) = Distil(self.share / 2), layered(weights)
+        fewer = round((1 - half.share) * depth)
+        return half if len(self._evenly(weights)) < fewer < depth else None
+
+    def check(self, weights: Weights) -> None:
+        if isinstance(self.amount, str):
+            self._student(weights)
+        else:
+            self._evenly(weights)
+
+    def make(self, weights: Weights, shop: Workshop) -> Made:
+        shop.needed()
+        if isinstance(self.amount, str):
+            config = self._student(weights)
+            torch.manual_seed(0)
+            state = families[weights.family](config).state_dict()
+            return Made(replace(weights, config=config, state=state), f"a fresh student, {self.amount}", fresh=True)
+        (stack, depth), stay = layered(weights), self._evenly(weights)
+        gone = [layer for layer in range(depth) if layer not in stay]
+        inside = {"hidden": 1.0, "relations": 1.0} if weights.family == "vit" else {}
+        return Made(without_layers(weights, gone), f"{depth} -> {len(stay)} layers of the {stack}", lessons=inside)
+
+    def _evenly(self, weights: Weights) -> list[int]:
+        """The layers that stay."""
+        _, depth = layered(weights)
+        count = max(1, round((1 - self.share) * depth))
+        if count == depth:
+            raise InputError(f"{self} leaves all {depth} layers of {weights.path!r}; give a larger share.")
+        return [round((number + 1) * depth / count) - 1 for number in range(count)]
+
+    def _student(self, weights: Weights) -> Any:
+        """The shape of a fresh student: the model's own, but for some fields."""
+        given = override({}, str(self.amount).split(","))
+        own = {**weights.config.model_dump(), "factors": {}}
+        if "width" in given:  # and with it what is in proportion to it
+            wide, narrow = own["width"], given["width"]
+            for name in ("heads", "hidden"):
+                if isinstance(own.get(name), int) and isinstance(narrow, int):
+                    own[name] = max(1, own[name] * narrow // wide)
+            own["head"] = None
+        return type(weights.config)(**{**own, **checked_fields(type(weights.config), given, "distil")})
+
+
+@ways.add("tickets")
+class Tickets(Way):
+    """Iterative magnitude pruning with rewinding: see ``shrink.tickets``."""
+
+    about = "a lottery ticket: small numbers made 0, the others learned anew from their first values"
+    usual = 0.8
+
+    def check(self, weights: Weights) -> None:
+        if not any(ticketed(name, tensor) for name, tensor in weights.state.items()):
+            raise InputError(f"{weights.path!r} has no blocks, whose numbers a ticket is of.")

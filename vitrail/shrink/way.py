@@ -1,0 +1,144 @@
+"""What a way to make a model smaller is: it takes weights, and an amount, and gives others."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vitrail.data import Batch
+from vitrail.errors import InputError
+from vitrail.families import Model, speed
+from vitrail.progress import Progress, silent
+from vitrail.registry import Registry
+from vitrail.tasks.task import Task
+from vitrail.weights import Weights
+
+LOOK = 20.0  # seconds, about, in which importance is found
+FEWEST, MOST = 16, 1024  # examples that it is found on
+EVEN = 8  # what numbers of neurons and ranks are multiples of, as processors like them
+
+
+@dataclass(frozen=True, eq=False)
+class Workshop:
+    """What a way has at hand: examples to learn from, where data is given."""
+
+    task: Task | None = None
+    progress: Progress = silent
+
+    def batches(self, model: Model, passes: int = 1) -> list[Batch]:
+        """Some of the examples to learn from, as many as a model looks at in a short while in so many passes."""
+        task, count = self.needed(), self.room(model, passes)
+        examples, taken, found = task.examples, 0, list[Batch]()
+        for rows in examples.updates(task.recipe.train.batch, np.random.default_rng(0)):
+            some = rows[: max(1, count - taken)] if len(rows) > count - taken else rows
+            torch.manual_seed(taken)
+            given, targets, counted = examples.batch(some, torch.device("cpu"))
+            found.append(Batch(given, targets, counted))
+            taken += len(some)
+            if taken >= count:
+                break
+        return found
+
+    def room(self, model: Model, passes: int) -> int:
+        """How many of them that are."""
+        return int(max(FEWEST, min(MOST, LOOK * speed(model) / passes)))
+
+    def loss(self, model: Any, batch: Batch) -> Tensor:
+        """What is lost on a batch."""
+        return self.needed().objective(model, batch)
+
+    def needed(self) -> Task:
+        """The task; without data there is none."""
+        if self.task is None:
+            raise InputError("what matters in a model is found on data, and there is none; name some: RUN DATA.")
+        return self.task
+
+
+@dataclass(frozen=True, eq=False)
+class Made:
+    """What a way made: other weights, what was done in a line, and how they are written and trained."""
+
+    weights: Weights
+    note: str
+    lessons: Mapping[str, float] = field(default_factory=dict)  # of the teacher, beside its answers
+    fresh: bool = False  # whether the weights are nothing yet, and are learned as from scratch
+    bits: int | None = None  # of each number on disk
+    int8: bool = False  # whether it is run as eight bits
+
+
+class Way(ABC):
+    """A way to make a model smaller by some amount."""
+
+    about: ClassVar[str]
+    usual: ClassVar[float | str]  # the amount, where none is named
+    trains: ClassVar[bool] = True  # whether what is left learns again
+    bare: ClassVar[bool] = False  # whether it needs no data
+
+    def __init__(self, amount: float | str | None = None) -> None:
+        self.amount = self.checked(self.usual if amount is None else amount)
+
+    @classmethod
+    def checked(cls, amount: float | str) -> float | str:
+        """The amount, if it is one: the share that goes, unless a way says otherwise."""
+        number = as_number(amount)
+        if number is None or not 0 < number < 1:
+            raise InputError(
+                f"{amount!r} is no amount for {cls.name()}; give the share that goes, such as {cls.usual}."
+            )
+        return number
+
+    @classmethod
+    def name(cls) -> str:
+        """Under which it is known."""
+        return next(name for name, way in ways.items() if way is cls)
+
+    def __str__(self) -> str:
+        return f"{self.name()}={self.amount if isinstance(self.amount, str) else f'{self.amount:g}'}"
+
+    @property
+    def share(self) -> float:
+        """The amount as a number."""
+        return float(self.amount)
+
+    def milder(self, weights: Weights) -> "Way | None":  # noqa: ARG002
+        """The same by half, for where it cost too much; None where there is no half of it for these weights."""
+        return type(self)(round(self.share / 2, 4))
+
+    @abstractmethod
+    def check(self, weights: Weights) -> None:
+        """Refuse weights that it does not fit."""
+
+
+class Change(Way):
+    """A way that changes weights, once; what is left may learn again."""
+
+    @abstractmethod
+    def make(self, weights: Weights, shop: Workshop) -> Made:
+        """Do it."""
+
+
+ways: Registry[type[Way]] = Registry(
+    "way", homes=("vitrail.shrink.cutting", "vitrail.shrink.students", "vitrail.shrink.lighter")
+)
+
+
+def as_number(text: float | str) -> float | None:
+    """A number that someone typed, if it is one."""
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if isfinite(number) else None
+
+
+def count_or_share(way: type[Way], amount: float | str, of: str) -> float:
+    """An amount that is a number of things, or a share of them."""
+    number = as_number(amount)
+    if number is None or number <= 0 or (number >= 1 and number != int(number)):
+        raise InputError(f"{amount!r} is no amount for {way.name()}; give {of}.")
+    return number
