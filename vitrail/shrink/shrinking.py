@@ -9,9 +9,9 @@ SMALL/steps/NN-WAY           each step, a run of its own, also those that were u
 import os
 import shlex
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +27,15 @@ from vitrail.recipe import Recipe
 from vitrail.report import write_shrink
 from vitrail.runs import Run
 from vitrail.shrink.asked import Asked
-from vitrail.shrink.costs import BATCHES, costs, ratio, summed, times
 from vitrail.shrink.making import Maker, refuse, size_of
+from vitrail.shrink.measuring import Scale
 from vitrail.shrink.plan import chosen, parse
 from vitrail.shrink.shown import line, summary
-from vitrail.shrink.steps import Goals, History, Step, Worth, pays, read_step
+from vitrail.shrink.steps import Goals, History, Step, pays, read_step
 from vitrail.shrink.way import Way
 from vitrail.tasks import parse_recipe, read_recipe
 from vitrail.tasks.registry import tasks
-from vitrail.tasks.task import Measurement, Metric, Task, ask
+from vitrail.tasks.task import Metric, Task
 from vitrail.terminal.console import say
 from vitrail.terminal.progress import counted, working
 from vitrail.training.checkpoint import Lock
@@ -77,15 +77,6 @@ def shrink(
     return Shrinking(asked, Path(out), quiet=quiet).run(resume=resume)
 
 
-@dataclass(frozen=True, eq=False)
-class Subject:
-    """A run as it answers, and what it answered."""
-
-    run: Run
-    model: Any
-    measurement: Measurement | None
-
-
 class Shrinking:
     """One call of ``shrink``: what was asked for, and how far it is."""
 
@@ -98,7 +89,7 @@ class Shrinking:
         self.before = 0.0  # seconds that were taken before it was interrupted
         self.task: Task | None = None
         self.history: History
-        self.first: Subject
+        self.scale: Scale
 
     @property
     def command(self) -> str:
@@ -167,14 +158,15 @@ class Shrinking:
     def _shrunk(self, source: Run, weights: Weights, recipe: Recipe | None, state: dict[str, Any]) -> Run:
         recipe = self._gathered(weights, recipe)
         original = self._original(source)
-        first = self.first = self._subject(original)
+        self.scale = scale = Scale(original, self.task, self._working)
         if state.get("steps"):
             self.before = float(state.get("seconds", 0.0))
             every = [read_step(one) for one in state["steps"]]
             self.history = History(every[0], every[1:], [(name, why) for name, why in state.get("skipped", [])])
+            scale.check(self.history.original)
             self._say(f"going on after step {len(every) - 1}")
         else:
-            self.history = History(self._step(first, first, 0, "original", done=empty(first.model.config).summary()))
+            self.history = History(scale.step(original, 0, "original", empty(weights.config).summary()))
             self._write()
         for step in (self.history.original, *self.history.steps):
             self._say(line(step, self.metric))
@@ -182,8 +174,8 @@ class Shrinking:
             original=original,
             recipe=recipe,
             task=self.task,
-            value=lambda run: self._value(self._subject(run)),
-            loses=self._loses,
+            value=scale.value,
+            loses=scale.loses,
             most=self.goals.max_drop,
             settings=self.wanted.settings,
             command=self.command,
@@ -194,7 +186,7 @@ class Shrinking:
         for step in self.history.steps:
             maker.done(self.out / STEPS / step.folder)  # of one that was interrupted before it could
         while (following := self._next()) is not None:
-            self._try(*following, maker, first)
+            self._try(*following, maker)
             self._write()
         return self._finish(original)
 
@@ -249,7 +241,7 @@ class Shrinking:
 
     def _now(self) -> Run:
         """The run of the last step that stays."""
-        return self.first.run if self.history.now.number == 0 else Run(self.out / STEPS / self.history.now.folder)
+        return self.scale.original if self.history.now.number == 0 else Run(self.out / STEPS / self.history.now.folder)
 
     def _skip(self, way: Way, why: str, *, again: bool = False) -> None:
         self._say(f"   {way} is left out: {why}")
@@ -259,7 +251,7 @@ class Shrinking:
         else:
             self.history = replace(self.history, skipped=[*self.history.skipped, (way.name(), why)])
 
-    def _try(self, way: Way, again: bool, maker: Maker, first: Subject) -> None:
+    def _try(self, way: Way, again: bool, maker: Maker) -> None:
         """Make a step, measure it, and decide whether it stays."""
         began, number, steps = time.monotonic(), len(self.history.steps) + 1, self.history.steps
         folder, before = self.out / STEPS / f"{number:02}-{_file_name(way)}", self._now()
@@ -278,7 +270,7 @@ class Shrinking:
             maker.undo(folder)
             self._skip(way, str(error), again=again)
             return
-        step = self._step(self._subject(Run(folder)), first, number, str(way), done=outcome.note)
+        step = self.scale.step(Run(folder), number, str(way), outcome.note)
         step = self._judged(replace(step, cut=outcome.cut, again=again, folder=folder.name))
         step = replace(step, seconds=round(time.monotonic() - began, 1))
         self.history = replace(self.history, steps=[*steps, step])
@@ -295,61 +287,6 @@ class Shrinking:
         left = self.goals.minutes - self._gone() / 60
         return max(LEAST, (1 - RESERVE) * left / max(1, len(rest)))
 
-    # What a step is worth.
-
-    def _subject(self, run: Run) -> Subject:
-        """A run with its answers."""
-        weights = run.answering()
-        model = weights.model().float()
-        if self.task is None:
-            return Subject(run, model, None)
-        with self._working(f"Measuring {run.path.name} ..."):
-            return Subject(run, model, self.task.held_out.seen_by(weights).measure(model))
-
-    def _step(self, one: Subject, first: Subject, number: int, name: str, *, done: str) -> Step:
-        """What a run costs and is worth, beside the original in the same minutes."""
-        taken, faster = [], []
-        systems = {"original": first, "now": one}
-        for count in BATCHES:
-            calls = {name: self._asking(subject.model, count) for name, subject in systems.items()}
-            with self._working(f"Timing {one.run.path.name}, {count} at a time ..."):
-                found = times(calls, count)
-            taken.append(summed(count, found["now"]))
-            faster.append(1.0 if one is first else ratio(found["original"], found["now"]))
-        return Step(number, name, done, costs(one.run), tuple(taken), tuple(faster), *self._worth(one, first))
-
-    def _asking(self, model: Any, count: int) -> Callable[[], Any]:
-        return ask(model, count) if self.task is None else self.task.held_out.asking(model, count)
-
-    def _worth(self, one: Subject, first: Subject) -> tuple[Worth | None, float | None]:
-        """The headline number beside the original's, and how many points it is below it."""
-        if self.task is None or one.measurement is None or first.measurement is None:
-            return None, None
-        held = self.task.held_out
-        comparison = None if one is first else held.compare(first.measurement, one.measurement)
-        value = self._value(one)
-        worth = Worth(value, held.interval(one.measurement), comparison)
-        return worth, self._judge().drop(self._value(first), value)
-
-    def _value(self, subject: Subject) -> float:
-        if subject.measurement is None:
-            raise RuntimeError("nothing was measured, for there is no data")
-        return subject.measurement.values[self._judge().name]
-
-    def _loses(self, value: float) -> float:
-        worth = self.history.original.worth
-        return 0.0 if worth is None else self._judge().drop(worth.value, value)
-
-    @property
-    def metric(self) -> Metric | None:
-        """The headline number, where there is data."""
-        return None if self.task is None else self.task.metric
-
-    def _judge(self) -> Metric:
-        if self.task is None:
-            raise RuntimeError("there is no task, for there is no data")
-        return self.task.metric
-
     def _judged(self, step: Step) -> Step:
         """With whether it stays, and why not."""
         most, before = self.goals.max_drop, self.history.now
@@ -359,6 +296,11 @@ class Shrinking:
         if not pays(before, step, asked=bool(self.asked)):
             return replace(step, kept=False, why="undone: it is neither faster nor smaller than before")
         return step
+
+    @property
+    def metric(self) -> Metric | None:
+        """The headline number, where there is data."""
+        return None if self.task is None else self.task.metric
 
     # What came of it.
 
