@@ -30,7 +30,7 @@ import systems
 from vitrail.data import unit
 from vitrail.machine import keep_memory
 from vitrail.runs import Run
-from vitrail.shrink.making import size_of
+from vitrail.shrink.material import size_of
 from vitrail.tasks import parse_recipe
 from vitrail.tasks.registry import tasks
 from vitrail.weights.onnx import INPUT, OnnxModel, save_onnx

@@ -60,6 +60,7 @@ def real(model):
 @pytest.mark.parametrize(
     ("way", "field", "value"),
     [
+        ("image=6", "image", 6),
         ("heads=0.5", "heads", None),
         ("neurons=0.5", "hidden", None),
         ("layers=1", "depth", 3),

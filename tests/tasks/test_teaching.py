@@ -8,8 +8,10 @@ import torch
 import torch.nn.functional as F
 
 import vitrail as vt
+from vitrail.data import Normalise
 from vitrail.errors import InputError
 from vitrail.runs import Run
+from vitrail.tasks.pictures.model import as_given, taught_at
 from vitrail.tasks.teaching import Lessons, answers_alike, hidden_alike, layers_of
 
 SHAPE = {"image": 8, "patch": 4, "channels": 1, "heads": 4, "classes": 5}
@@ -101,6 +103,17 @@ def test_the_teacher_is_given_what_it_wants():
     teacher.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
     Lessons(teacher, given=lambda images: 2 * images + 1).loss(student, x, own, forward=student)
     torch.testing.assert_close(seen[0], 2 * x + 1)
+
+
+def test_a_teacher_looks_at_pictures_of_its_own_size():
+    """A student of smaller pictures learns what its teacher says of them enlarged; token by token it cannot be so."""
+    grown = F.interpolate(x := torch.rand(3, 1, 8, 8), (16, 16), mode="bicubic", antialias=True)
+    plain = Normalise((0.0,), (1.0,))
+    assert torch.equal(as_given(x, size=(16, 16), ours=plain, theirs=plain), grown)
+    assert as_given(x, size=(8, 8), ours=plain, theirs=plain) is x
+    assert taught_at((16, 16), (8, 8), inside=False) == (16, 16)
+    assert taught_at((16, 16), (8, 8), inside=True) == (8, 8)
+    assert taught_at((16, 16), (8, 4), inside=False) == (8, 4)
 
 
 def test_layers_learn_from_layers_evenly():

@@ -10,6 +10,56 @@ from vitrail.shrink.way import EVEN, FEWEST, Change, Made, Workshop, as_number, 
 from vitrail.weights import Weights
 
 
+@ways.add("image")
+class Image(Change):
+    """Pictures of fewer pixels, in patches of the same size."""
+
+    about = "pictures of fewer pixels, so that there are fewer patches"
+    usual = 0.25
+
+    @classmethod
+    def checked(cls, amount: float | str) -> float:
+        return count_or_share(cls, amount, "the pixels of a side, such as 168, or the share of the patches that go")
+
+    def grid(self, weights: Weights) -> tuple[int, int]:
+        """Patches down and across."""
+        config = weights.config
+        side = self.share / min(config.size) if self.share >= 1 else (1 - self.share) ** 0.5
+        down, across = (max(1, round(side * count)) for count in config.grid)
+        return down, across
+
+    def milder(self, weights: Weights) -> "Image | None":
+        if self.share < 1:
+            half = Image(round(self.share / 2, 4))
+            return half if half.grid(weights) not in (self.grid(weights), weights.config.grid) else None
+        patch, side = weights.config.patch, min(weights.config.size)
+        between = round((self.share + side) / 2 / patch) * patch
+        return Image(between) if self.share < between < side else None
+
+    def check(self, weights: Weights) -> None:
+        if weights.family != "vit":
+            raise InputError(f"{weights.path!r} is a {weights.family}, which looks at no pictures.")
+        config, sides = weights.config, " x ".join(map(str, weights.config.size))
+        if self.share >= 1 and (self.share % config.patch or self.share >= min(config.size)):
+            raise InputError(
+                f"pictures of {self.share:g} pixels are not smaller ones of whole patches, where they have {sides} in "
+                f"patches of {config.patch}."
+            )
+        if self.grid(weights) == config.grid:
+            raise InputError(
+                f"pictures of {sides} pixels in patches of {config.patch} are no smaller by {self.amount}."
+            )
+
+    def make(self, weights: Weights, shop: Workshop) -> Made:
+        del shop
+        self.check(weights)
+        config, (down, across) = weights.config, self.grid(weights)
+        side = [config.patch * count for count in (down, across)]
+        other = weights.adapted(image=side[0] if down == across else tuple(side))
+        sizes = [" x ".join(map(str, one.size)) for one in (config, other.config)]
+        return Made(other, f"pictures of {sizes[0]} -> {sizes[1]} pixels, {config.patches} -> {other.config.patches}")
+
+
 @ways.add("patches")
 class Patches(Change):
     """Larger patches of the same pictures: with sides twice as long there are a quarter of the tokens."""

@@ -16,12 +16,12 @@ from vitrail.progress import Progress
 from vitrail.recipe import Recipe
 from vitrail.runs import Run
 from vitrail.shrink.int8 import quantize_onnx, sensitive
+from vitrail.shrink.material import Material, size_of
 from vitrail.shrink.students import Tickets
 from vitrail.shrink.tickets import ROUNDS, first_values, largest, shares, ticket
 from vitrail.shrink.way import Change, Way, Workshop
 from vitrail.tasks import parse_recipe
 from vitrail.tasks.registry import tasks
-from vitrail.tasks.task import Task
 from vitrail.trainer import Training
 from vitrail.weights import Weights
 from vitrail.weights.onnx import save_onnx
@@ -49,8 +49,7 @@ class Maker:
     """
 
     original: Run
-    recipe: Recipe | None
-    task: Task | None
+    material: Material | None
     value: Callable[[Run], float]
     loses: Callable[[float], float]
     most: float  # points that may be lost
@@ -58,6 +57,11 @@ class Maker:
     command: str
     progress: Progress
     quiet: bool
+
+    @property
+    def recipe(self) -> Recipe | None:
+        """How the task is learned; None where there is no data."""
+        return None if self.material is None else self.material.recipe
 
     def check(self) -> None:
         """Refuse settings that no training here could have, before anything is made."""
@@ -80,7 +84,9 @@ class Maker:
         elif isinstance(way, Change) and not (aside / MADE).is_file():
             shutil.rmtree(aside, ignore_errors=True)
             shutil.rmtree(folder, ignore_errors=True)
-            made = way.make(before.weights(), Workshop(self.task, self.progress))
+            weights = before.weights()
+            task = None if self.material is None else self.material.seen_by(weights)
+            made = way.make(weights, Workshop(task, self.progress))
             sparse = bool(before.about.get("zeros"))
             before.derive(aside, made.weights, self.command, sparse=sparse)
             rest = {"note": made.note, "lessons": dict(made.lessons), "fresh": made.fresh, "sparse": sparse}
@@ -137,6 +143,7 @@ class Maker:
         recipe = cast("Recipe", self.recipe)
         table = recipe.model_dump(mode="json", exclude_unset=True)
         table["weights"] = {"path": str(cut.path.resolve()), "freeze": False}
+        table["model"] = {**table.get("model", {}), **size_of(cut.weights())}
         train = {name: value for name, value in table.get("train", {}).items() if name in ("batch", "seed", "device")}
         table["train"] = train if minutes is None else {**train, "minutes": minutes}
         if recipe.task == "pictures":
@@ -191,7 +198,7 @@ class Maker:
         bits, int8 = before.about.get("packed"), "answers" in before.about
         if bits or int8:
             self._few_bits(Run(folder), bits, int8=int8, sparse=True)
-        said = self.task.metric.show(self.value(other)) if self.task is not None else ""
+        said = "" if self.material is None else self.material.metric.show(self.value(other))
         kept = sum(int(one.sum()) for one in stays.values())
         whole = sum(one.numel() for one in stays.values())
         return Outcome(f"{kept:,} of {whole:,} numbers stay, in {ROUNDS} rounds; a random ticket comes to {said}")
@@ -208,9 +215,9 @@ class Maker:
             save_onnx(run.weights(), whole)
             run.derive(run.path, weights, self.command, bits=bits, sparse=sparse, **about, answers=ONNX)
             quantize_onnx(whole, small)
-            if self.task is None or self.loses(self.value(Run(run.path))) <= self.most:
+            if self.material is None or self.loses(self.value(Run(run.path))) <= self.most:
                 return ""
-            products = sensitive(whole, self._pictures(), self.progress)
+            products = sensitive(whole, self._pictures(weights), self.progress)
             for share in FLOAT:
                 keep = products[: max(1, round(share * len(products)))]
                 quantize_onnx(whole, small, keep)
@@ -220,9 +227,9 @@ class Maker:
             whole.unlink(missing_ok=True)
         return f", but for {len(keep)} of {len(products)} products"
 
-    def _pictures(self) -> Any:
-        """Some to learn from, with values from 0 to 1."""
-        task = cast("Any", self.task)
+    def _pictures(self, weights: Weights) -> Any:
+        """Some to learn from, with values from 0 to 1, as weights look at them."""
+        task = cast("Any", cast("Material", self.material).seen_by(weights))
         examples = task.examples
         torch.manual_seed(0)
         images, *_ = examples.batch(torch.arange(min(SEEN, len(examples))).numpy(), torch.device("cpu"))
@@ -239,14 +246,6 @@ def _same_tokens(one: Run, other: Run) -> bool:
     names = ("image", "patch", "stem", "tokens", "registers", "pool", "merge")
     first, second = (run.about.get("model", {}) for run in (one, other))
     return all(first.get(name) == second.get(name) for name in names) and not first.get("merge")
-
-
-def size_of(weights: Weights) -> dict[str, Any]:
-    """The fields of a recipe's model that have it look at inputs as some weights do."""
-    if weights.family != "vit":
-        return {}
-    down, across = weights.config.size
-    return {"image": down if down == across else [down, across]}
 
 
 def refuse(ways: list[Way], run: Run, *, data: bool) -> None:

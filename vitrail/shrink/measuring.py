@@ -8,8 +8,9 @@ from typing import Any
 from vitrail.errors import InputError
 from vitrail.runs import Run
 from vitrail.shrink.costs import BATCHES, costs, ratio, summed, times
+from vitrail.shrink.material import Material
 from vitrail.shrink.steps import Step, Worth
-from vitrail.tasks.task import Measurement, Metric, Task, ask
+from vitrail.tasks.task import Measurement, Metric, ask
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,9 +26,9 @@ class Scale:
     """The original, on the examples of a task where there are some; ``working`` shows what is done."""
 
     def __init__(
-        self, original: Run, task: Task | None, working: Callable[[str], AbstractContextManager[None]]
+        self, original: Run, material: Material | None, working: Callable[[str], AbstractContextManager[None]]
     ) -> None:
-        self.original, self.task, self.working = original, task, working
+        self.original, self.material, self.working = original, material, working
         self.first = self._subject(original)
 
     def step(self, run: Run, number: int, name: str, done: str) -> Step:
@@ -62,19 +63,20 @@ class Scale:
     def _subject(self, run: Run) -> Subject:
         weights = run.answering()
         model = weights.model().float()
-        if self.task is None:
+        if self.material is None:
             return Subject(run, model, None)
+        held = self.material.seen_by(weights).held_out
         with self.working(f"Measuring {run.path.name} ..."):
-            return Subject(run, model, self.task.held_out.seen_by(weights).measure(model))
+            return Subject(run, model, held.seen_by(weights).measure(model))
 
     def _asking(self, model: Any, count: int) -> Callable[[], Any]:
-        return ask(model, count) if self.task is None else self.task.held_out.asking(model, count)
+        return ask(model, count) if self.material is None else self.material.task.held_out.asking(model, count)
 
     def _worth(self, one: Subject) -> tuple[Worth | None, float | None]:
         """The headline number beside the original's, and how many points it is below it."""
-        if self.task is None or one.measurement is None or self.first.measurement is None:
+        if self.material is None or one.measurement is None or self.first.measurement is None:
             return None, None
-        held = self.task.held_out
+        held = self.material.task.held_out
         comparison = None if one is self.first else held.compare(self.first.measurement, one.measurement)
         value = self._value(one)
         return Worth(value, held.interval(one.measurement), comparison), self.loses(value)
@@ -86,6 +88,6 @@ class Scale:
 
     @property
     def _metric(self) -> Metric:
-        if self.task is None:
+        if self.material is None:
             raise RuntimeError("there is no task, for there is no data")
-        return self.task.metric
+        return self.material.metric

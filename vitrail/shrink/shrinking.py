@@ -27,15 +27,15 @@ from vitrail.recipe import Recipe
 from vitrail.report import write_shrink
 from vitrail.runs import Run
 from vitrail.shrink.asked import Asked
-from vitrail.shrink.making import Maker, refuse, size_of
+from vitrail.shrink.making import Maker, refuse
+from vitrail.shrink.material import Material, size_of
 from vitrail.shrink.measuring import Scale
 from vitrail.shrink.plan import chosen, parse
 from vitrail.shrink.shown import line, summary
 from vitrail.shrink.steps import Goals, History, Step, pays, read_step
 from vitrail.shrink.way import Way
 from vitrail.tasks import parse_recipe, read_recipe
-from vitrail.tasks.registry import tasks
-from vitrail.tasks.task import Metric, Task
+from vitrail.tasks.task import Metric
 from vitrail.terminal.console import say
 from vitrail.terminal.progress import counted, working
 from vitrail.training.checkpoint import Lock
@@ -87,7 +87,7 @@ class Shrinking:
         self.out, self.quiet = out, quiet
         self.progress: Progress = silent if quiet else counted
         self.before = 0.0  # seconds that were taken before it was interrupted
-        self.task: Task | None = None
+        self.material: Material | None = None
         self.history: History
         self.scale: Scale
 
@@ -156,9 +156,9 @@ class Shrinking:
     # The steps.
 
     def _shrunk(self, source: Run, weights: Weights, recipe: Recipe | None, state: dict[str, Any]) -> Run:
-        recipe = self._gathered(weights, recipe)
+        self.material = self._gathered(weights, recipe)
         original = self._original(source)
-        self.scale = scale = Scale(original, self.task, self._working)
+        self.scale = scale = Scale(original, self.material, self._working)
         if state.get("steps"):
             self.before = float(state.get("seconds", 0.0))
             every = [read_step(one) for one in state["steps"]]
@@ -172,8 +172,7 @@ class Shrinking:
             self._say(line(step, self.metric))
         maker = Maker(
             original=original,
-            recipe=recipe,
-            task=self.task,
+            material=self.material,
             value=scale.value,
             loses=scale.loses,
             most=self.goals.max_drop,
@@ -190,34 +189,33 @@ class Shrinking:
             self._write()
         return self._finish(original)
 
-    def _gathered(self, weights: Weights, recipe: Recipe | None) -> Recipe | None:
-        """Read the data, without which what needs none is still done; the recipe, if it is there."""
+    def _gathered(self, weights: Weights, recipe: Recipe | None) -> Material | None:
+        """Read the data, without which what needs none is still done."""
         if recipe is None:
             return None
         try:
-            task = tasks[recipe.task].prepare(recipe, self.progress).gathered(self.progress)
+            material = Material.gathered(recipe, self.progress)
         except InputError as error:
             if self.data or any(not way.bare for way in self.asked):
                 raise
             self._say(f"note: {error}\nnote: so what it is worth is not measured, and what needs data is left out")
             return None
-        names = getattr(task, "names", None) or getattr(task, "labels", None)
+        names = getattr(material.task, "names", None) or getattr(material.task, "labels", None)
         if names is not None and weights.labels != names:
             some = ", ".join(names[:5]) + ", ..." * (len(names) > 5)  # noqa: PLR2004
             raise InputError(
                 f"{self.what!r} has no head for the classes of the data, {some}; train it on them first: "
                 f"vitrail train DATA --weights {self.what}."
             )
-        self.task = task
-        return recipe
+        return material
 
     def _original(self, source: Run) -> Run:
         """The run that all is compared with: the source itself, or its weights on the data that is named."""
-        if not self.data or self.task is None:
+        if not self.data or self.material is None:
             return source
         run = Run(self.out / STEPS / "00-original")
         if not (run.path / "config.json").is_file():
-            run.hold(source, self.task, self.command)
+            run.hold(source, self.material.task, self.command)
         return Run(run.path)
 
     def _next(self) -> tuple[Way, bool] | None:
@@ -231,7 +229,7 @@ class Shrinking:
             if milder is not None:
                 return milder, True
         if not self.asked:
-            way = chosen(self.history, self.goals, weights, data=self.task is not None, hurry=over)
+            way = chosen(self.history, self.goals, weights, data=self.material is not None, hurry=over)
             return None if way is None else (way, False)
         done = sum(not step.again for step in steps) + len(self.history.skipped)
         while over and done < len(self.asked) and self.asked[done].trains:
@@ -300,7 +298,7 @@ class Shrinking:
     @property
     def metric(self) -> Metric | None:
         """The headline number, where there is data."""
-        return None if self.task is None else self.task.metric
+        return None if self.material is None else self.material.metric
 
     # What came of it.
 
@@ -316,7 +314,7 @@ class Shrinking:
         return Run(self.out)
 
     def _write(self, *, finished: bool = False) -> None:
-        held = None if self.task is None else self.task.held_out
+        held = None if self.material is None else self.material.task.held_out
         times_of = self.history.original.times
         state = {
             "command": self.command,
@@ -324,7 +322,7 @@ class Shrinking:
             "goals": asdict(self.goals),
             "machine": {"processor": processor(), "threads": torch.get_num_threads()},
             "measured on": None if held is None else {"part": held.part, "examples": len(held)},
-            "metric": None if self.task is None else asdict(self.task.metric),
+            "metric": None if self.metric is None else asdict(self.metric),
             "seconds": round(self._gone(), 1),
             "finished": finished,
             "missed": self._missed() if finished else [],

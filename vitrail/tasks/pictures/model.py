@@ -2,7 +2,11 @@
 
 from typing import Any
 
+import torch.nn.functional as F
+from torch import Tensor
+
 from vitrail.config import checked
+from vitrail.data import Normalise
 from vitrail.errors import InputError
 from vitrail.families import check_memory, configure, known_as, speed
 from vitrail.tasks.pictures.choices import WIDE, sides_for
@@ -76,6 +80,23 @@ def read_teacher(path: str, names: tuple[str, ...], channels: int) -> Weights:
             f"({', '.join(names[:5])}); train it on them first."
         )
     return weights.adapted(channels=channels)
+
+
+def taught_at(own: tuple[int, int], student: tuple[int, int], *, inside: bool) -> tuple[int, int]:
+    """The size at which a teacher looks at its student's pictures: its own, unless both have to have the same tokens,
+    or pictures of another shape. At another size than it learned at it knows less (bench/README.md).
+    """
+    alike = own[0] * student[1] == own[1] * student[0]
+    return own if alike and not inside else student
+
+
+def as_given(images: Tensor, *, size: tuple[int, int], ours: Normalise, theirs: Normalise) -> Tensor:
+    """What a teacher is given of its student's pictures (b c H W)."""
+    if ours != theirs:
+        images = theirs(ours.undone(images))
+    if images.shape[-2:] != size:
+        images = F.interpolate(images, size, mode="bicubic", antialias=True)
+    return images
 
 
 def keeps_head(recipe: PictureRecipe, weights: Weights, names: tuple[str, ...]) -> bool:

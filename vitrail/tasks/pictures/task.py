@@ -35,6 +35,7 @@ from vitrail.tasks.pictures.examples import TestPictures, TrainingPictures, clas
 from vitrail.tasks.pictures.head import Fitted, Reading, features, fit_head, headed, readings, widest
 from vitrail.tasks.pictures.model import (
     adapted,
+    as_given,
     check_teacher,
     checked_recipe,
     config_of,
@@ -42,6 +43,7 @@ from vitrail.tasks.pictures.model import (
     pace_of,
     read_teacher,
     read_weights,
+    taught_at,
 )
 from vitrail.tasks.pictures.predictor import Answer, Predictor, inputs_of
 from vitrail.tasks.pictures.recipe import PictureRecipe
@@ -214,10 +216,11 @@ class PictureTask(Task):
         teacher, weights = self.recipe.teacher, self.taught_by
         if weights is None:
             return None
-        how = teacher.model_dump(exclude={"path"})
-        ours, theirs = self.normalise, normalisation(weights)
-        given = (lambda images: images) if ours == theirs else (lambda images: theirs(ours.undone(images)))
-        return Lessons(weights.adapted(image=self.config.size).model().float(), given=given, **how)
+        inside = bool(teacher.hidden or teacher.relations)
+        size = taught_at(weights.config.size, self.config.size, inside=inside)
+        model = weights.adapted(image=size).model().float()
+        given = partial(as_given, size=size, ours=self.normalise, theirs=normalisation(weights))
+        return Lessons(model, given=given, **teacher.model_dump(exclude={"path"}))
 
     @cached_property
     def taught_by(self) -> "Weights | None":
