@@ -37,6 +37,28 @@ class Start(Config):
     layers: PositiveInt | None = None  # how many of the last layers learn, the ones before them staying as they are
 
 
+class Teacher(Config):
+    """A run that a student learns from, beside the labels."""
+
+    path: str | None = None
+    weight: Annotated[float, Field(ge=0, le=1)] = 0.5  # of the teacher's answers; 1: the labels count for nothing
+    temperature: PositiveFloat = 1.0  # that makes answers softer
+    hidden: NonNegativeFloat = 0.0  # weight of hidden states, through a linear map
+    relations: NonNegativeFloat = 0.0  # weight of what tokens are to each other in the last layer (MiniLM)
+
+    def check(self) -> None:
+        """Without a teacher there is nothing of it to set."""
+        for name, field in type(self).model_fields.items():
+            if self.path is None and getattr(self, name) != field.default:
+                raise InputError(f"teacher.{name} is of a teacher; name one with --teacher RUN.")
+
+    def absolute(self) -> Self:
+        """The same, with a path that holds from any folder."""
+        if self.path is None or self.path.startswith("hf:"):
+            return self
+        return self.model_copy(update={"path": str(Path(self.path).resolve())})
+
+
 class Optim(Config):
     """AdamW, or Muon for the matrices of the blocks and AdamW for the rest; warm-up and cosine decay."""
 
@@ -127,7 +149,9 @@ class FileRecipe(Recipe):
         names = ("files", "validation", "test")
         files = {name: tuple(str(Path(file).resolve()) for file in getattr(recipe.data, name)) for name in names}
         there = {name: paths for name, paths in files.items() if paths}
-        return recipe.model_copy(update={"data": recipe.data.model_copy(update=there)})
+        teacher = getattr(recipe, "teacher", None)  # which not every task has
+        other = {} if teacher is None else {"teacher": teacher.absolute()}
+        return recipe.model_copy(update={"data": recipe.data.model_copy(update=there), **other})
 
 
 recipes: Registry[type[Recipe]] = Registry("task")  # the recipe of each

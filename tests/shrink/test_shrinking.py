@@ -246,6 +246,18 @@ def test_models_that_a_way_does_not_fit(run, tmp_path):
     assert [one.name for one in (tmp_path / "there").iterdir()] == ["mine.txt"]
 
 
+@pytest.mark.parametrize(("name", "width"), [("text", 8), ("tags", 8)])
+def test_a_fresh_student_of_text_learns_from_its_teacher(texts, tmp_path, name, width):
+    """It has its teacher's tokens, and its recipe says who taught it."""
+    way, how = f"distil=width={width},depth=1,heads=1", {"train.steps": 3}
+    _, state = shrunk(texts / name, tmp_path / "small", way, minutes=None, settings=how)
+    student = Run(tmp_path / "small" / "steps" / state["steps"][1]["folder"])
+    assert student.recipe.teacher.path == str((texts / name).resolve())
+    assert student.weights().config.width == width
+    tokens = [(one / "tokenizer.json").read_bytes() for one in (student.path, texts / name)]
+    assert tokens[0] == tokens[1]
+
+
 SIZES = {
     "text": {"model.depth": 2},
     "tags": {"model.depth": 2},

@@ -8,11 +8,13 @@ import torch
 import torch.nn.functional as F
 
 import vitrail as vt
-from vitrail.data import Normalise
+from vitrail.data import Batch, Normalise
+from vitrail.data.batches import UNASKED
 from vitrail.errors import InputError
 from vitrail.runs import Run
+from vitrail.tasks.language.examples import continue_text, fill_text
 from vitrail.tasks.pictures.model import as_given, taught_at
-from vitrail.tasks.teaching import Lessons, answers_alike, hidden_alike, layers_of
+from vitrail.tasks.teaching import Lessons, _relation, answers_alike, hidden_alike, layers_of, watched
 
 SHAPE = {"image": 8, "patch": 4, "channels": 1, "heads": 4, "classes": 5}
 
@@ -152,3 +154,50 @@ def test_a_run_teaches_a_smaller_one(tmp_path):
     other = vitrail("train", "digits", "--out", tmp_path / "y", "--teacher", tmp_path / "nothing")
     assert other.returncode == 1
     assert "nothing" in other.stderr
+
+
+WORDS = {"tokens": 30, "length": 12, "heads": 4, "depth": 2, "width": 16}
+
+
+@pytest.mark.parametrize("name", ["gpt", "bert"])
+def test_texts_are_taught_as_pictures_are(name):
+    """The own loss and the teacher's answers weighed; a teacher of the same kind has nothing to teach."""
+    student, teacher = (vt.build(name, **{**WORDS, "width": width}).eval() for width in (16, 24))
+    for parameter in [*student.parameters(), *teacher.parameters()]:
+        parameter.data.normal_(std=0.3)
+    tokens = torch.randint(1, 30, (6, 12))
+    rows = torch.rand(6, 12) < 0.5
+    targets = torch.where(rows, tokens, UNASKED) if name == "bert" else tokens
+    lose, how = (fill_text, {"rows": rows}) if name == "bert" else (continue_text, {})
+    batch = Batch(tokens, targets, 1)
+    own, said, taught = lose(student, batch), student(tokens, **how), teacher(tokens, **how)
+    expected = 0.3 * own + 0.7 * answers_alike(said, taught, 2.0)
+    torch.testing.assert_close(Lessons(teacher, weight=0.7, temperature=2.0).beside(student, batch, lose), expected)
+    assert torch.equal(Lessons(teacher, weight=0.0).beside(student, batch, lose), own)
+    same = Lessons(student, weight=1.0, hidden=1.0, relations=1.0).beside(student, batch, lose)
+    assert same.item() == pytest.approx(0, abs=2e-3)
+
+
+@pytest.mark.parametrize("how", [{"hidden": 1.0}, {"relations": 1.0}])
+def test_padding_and_what_comes_later_teach_nothing(how):
+    """What is inside is compared of tokens that are there, as they see each other: of a batch that is longer, with
+    padding, as much as of the tokens alone.
+    """
+    teacher, student = (vt.build("bert", **{**WORDS, "width": width, "pad": 0}).eval() for width in (24, 16))
+    for parameter in [*student.parameters(), *teacher.parameters()]:
+        parameter.data.normal_(std=0.3)
+    tokens = torch.randint(1, 30, (8, 6))
+    longer = F.pad(tokens, (0, 5))
+    lessons = Lessons(teacher, **{"weight": 0.0, **how})
+    both = [lessons.beside(student, Batch(x, x, 1), lambda call, b: call(b.inputs).sum() * 0) for x in (tokens, longer)]
+    torch.testing.assert_close(*both, rtol=1e-4, atol=1e-6)
+    assert both[0].item() > 1e-3
+
+
+def test_relations_of_a_causal_model_are_to_what_it_may_see():
+    model = vt.build("gpt", **WORDS).eval()
+    with watched(model.blocks, [], relations=True) as seen, torch.no_grad():
+        model(torch.randint(30, (2, 12)))
+    relation = _relation(seen.q, seen.k, 4, seen.mask).exp()
+    assert float(relation.triu(1).max()) == 0
+    torch.testing.assert_close(relation.sum(-1), torch.ones(2, 4, 12))

@@ -89,12 +89,12 @@ def test_a_parallel_model_learns_from_its_teacher(teacher, tmp_path):
 
 def test_a_teacher_that_was_stopped_goes_on(teacher, tmp_path):
     """What it said before is kept, a line that is not whole is said again."""
-    from vitrail.tasks.translate.recipe import Teacher
+    from vitrail.tasks.translate.recipe import Speaker
     from vitrail.tasks.translate.teacher import taught
 
     _, run = teacher
     words = [word for word, _ in pairs(30, seed=5)]
-    whole = taught(words, Teacher(path=str(run.path), beam=2), lambda _, items, __: items)
+    whole = taught(words, Speaker(path=str(run.path), beam=2), lambda _, items, __: items)
     (kept,) = [one for one in (run.path / "translations").iterdir() if one.read_text().count("[") == 30]
     both = [json.dumps([row, whole[row]]) for row in (3, 1, 4, 1, 5, 9, 2, 6)]  # of two students
     kept.write_text("\n".join(both) + '\n[7,"half a li')
@@ -104,12 +104,12 @@ def test_a_teacher_that_was_stopped_goes_on(teacher, tmp_path):
         asked.append(total)
         return items
 
-    assert taught(words, Teacher(path=str(run.path), beam=2), progress) == whole
+    assert taught(words, Speaker(path=str(run.path), beam=2), progress) == whole
     assert asked == [23]
-    assert taught(words, Teacher(path=str(run.path), beam=2), progress) == whole
+    assert taught(words, Speaker(path=str(run.path), beam=2), progress) == whole
     assert asked == [23]
     with pytest.raises(InputError, match="is no finished run"):
-        taught(words, Teacher(path=str(tmp_path)), progress)
+        taught(words, Speaker(path=str(tmp_path)), progress)
 
 
 def test_the_simplest_form_is_cut_after_the_end(teacher, tmp_path):

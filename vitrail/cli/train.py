@@ -61,7 +61,7 @@ def train(
     teacher: Annotated[
         str | None,
         typer.Option(
-            help="A run to learn from: its answers beside the labels of pictures; its translations instead of those "
+            help="A run to learn from: its answers beside the labels, or the words; a translator's instead of those "
             "given.",
             metavar="RUN",
         ),

@@ -146,12 +146,12 @@ class Maker:
         table["model"] = {**table.get("model", {}), **size_of(cut.weights())}
         train = {name: value for name, value in table.get("train", {}).items() if name in ("batch", "seed", "device")}
         table["train"] = train if minutes is None else {**train, "minutes": minutes}
-        if recipe.task == "pictures":
+        if "teacher" in type(recipe).model_fields:
             inside = lessons if _same_tokens(cut, self.original) else {}
-            table["teacher"] = {"path": str(self.original.path.resolve()), **TEACHER, **inside}
+            how = {} if recipe.task == "translate" else {**TEACHER, **inside}  # which learns what its teacher says
+            table["teacher"] = {"path": str(self.original.path.resolve()), **how}
+        if recipe.task == "pictures":
             table["optim"], table["train"] = OPTIM, {**table["train"], "smoothing": 0.0}
-        elif "teacher" in type(recipe).model_fields:
-            table["teacher"] = {"path": str(self.original.path.resolve())}
         return table
 
     def _from_scratch(self, table: dict[str, Any], cut: Run) -> dict[str, Any]:

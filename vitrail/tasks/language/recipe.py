@@ -9,7 +9,7 @@ from pydantic import PositiveInt, model_validator
 from vitrail.config import Config, Rate
 from vitrail.errors import InputError
 from vitrail.files import holds_text
-from vitrail.recipe import FileRecipe, Files, Fraction, Seed, recipes
+from vitrail.recipe import FileRecipe, Files, Fraction, Seed, Teacher, recipes
 
 
 class Corpus(Config):
@@ -50,11 +50,12 @@ class Hidden(Config):
 class LanguageRecipe(FileRecipe):
     """Which text, and the model that learns it."""
 
-    sections: ClassVar[tuple[str, ...]] = ("data", "hidden", "weights", "model", "optim", "train")
+    sections: ClassVar[tuple[str, ...]] = ("data", "hidden", "teacher", "weights", "model", "optim", "train")
 
     task: str = "language"
     data: Corpus = Corpus()
     hidden: Hidden = Hidden()
+    teacher: Teacher = Teacher()
 
     @model_validator(mode="before")
     @classmethod

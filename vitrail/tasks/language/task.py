@@ -25,7 +25,7 @@ from vitrail.data.corpus import (
 )
 from vitrail.data.vocabulary import Vocabulary
 from vitrail.errors import InputError
-from vitrail.families import Model, configure, known_as
+from vitrail.families import Model, configure, family_of, known_as
 from vitrail.families.bert.config import BERTConfig
 from vitrail.families.gpt.config import GPTConfig
 from vitrail.families.token_shape import TokenShape
@@ -41,6 +41,7 @@ from vitrail.tasks.language.recipe import Corpus, Hidden, LanguageRecipe
 from vitrail.tasks.language.writer import Filler, Reader, Writer, Writing
 from vitrail.tasks.sections import Card, Section
 from vitrail.tasks.task import EvaluationSet, Measurement, Metric, Read, Task, Trained, still_there, tasks
+from vitrail.tasks.teaching import Lessons, learned_from, lessons_of
 from vitrail.weights import Weights, read
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ class LanguageTask(Task):
         start = _start(recipe)
         characters = parts.train.characters
         recipe, first = (recipe, []) if start else choose_vocabulary(recipe, characters)
-        words = start[1] if start else learned(parts.train, recipe.data)
+        words = start[1] if start else learned_from(recipe.teacher) or learned(parts.train, recipe.data)
         train = as_tokens(parts.train.documents, words)
         length = None if start is None else start[0].config.length
         facts = Facts(len(train), bf16=multiplies_bf16(), weights=start is not None, length=length)
@@ -115,6 +116,7 @@ class LanguageTask(Task):
 
     def check(self) -> None:
         """There has to be a window to learn from, and something to measure on."""
+        self.recipe.teacher.check()
         if len(self.train) < self.examples.reach:
             raise InputError(
                 f"{self.parts.origin} has {len(self.train):,} tokens to train on, and one window takes "
@@ -151,8 +153,14 @@ class LanguageTask(Task):
         return TestText(documents, self.words, self.held, self.config.length, part, aside, most=MOST)
 
     def objective(self, model: nn.Module, batch: Batch) -> Tensor:
-        lose = fill_text if isinstance(self.config, BERTConfig) else continue_text
-        return lose(model, batch, self.recipe.train.smoothing)
+        said = fill_text if isinstance(self.config, BERTConfig) else continue_text
+        lose = partial(said, smoothing=self.recipe.train.smoothing)
+        return lose(model, batch) if self.lessons is None else self.lessons.beside(model, batch, lose)
+
+    @cached_property
+    def lessons(self) -> Lessons | None:
+        """What a teacher teaches, if there is one."""
+        return lessons_of(self.recipe.teacher, self.words, family=family_of(self.config))
 
     @classmethod
     def evaluation_set(

@@ -58,13 +58,12 @@ def read_weights(recipe: PictureRecipe) -> Weights | None:
 def check_teacher(recipe: PictureRecipe, config: Any) -> None:
     """What is asked of a teacher can be."""
     teacher = recipe.teacher
+    teacher.check()
     if teacher.path is None:
-        for name, field in type(teacher).model_fields.items():
-            if getattr(teacher, name) != field.default:
-                raise InputError(f"teacher.{name} is of a teacher; name one with --teacher RUN.")
-    elif recipe.weights.freeze:
+        return
+    if recipe.weights.freeze:
         raise InputError("a head alone is fitted to the labels, and learns from no teacher; leave --teacher out.")
-    elif teacher.hard and config.pool != "distilled":
+    if teacher.hard and config.pool != "distilled":
         raise InputError("teacher.hard is for a distillation token; set model.pool=distilled, or leave it out.")
 
 

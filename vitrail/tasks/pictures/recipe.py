@@ -9,7 +9,7 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat
 
 from vitrail.config import Config, Rate
 from vitrail.files import holds_text
-from vitrail.recipe import Fraction, Recipe, Seed, recipes
+from vitrail.recipe import Fraction, Recipe, Seed, Teacher, recipes
 
 Probability = Annotated[float, Field(ge=0, le=1)]
 
@@ -41,15 +41,10 @@ class Augment(Config):
     cutmix: Probability = 0.0  # that they get a box of another picture (Yun et al. 2019); of both, one is drawn
 
 
-class Teacher(Config):
+class PictureTeacher(Teacher):
     """A run that a student learns from, beside the labels."""
 
-    path: str | None = None
-    weight: Probability = 0.5  # of the teacher's answers; 1: the labels count for nothing
-    temperature: PositiveFloat = 1.0  # that makes answers softer
     hard: bool = False  # what the teacher decides, for the distillation token of model.pool=distilled (DeiT)
-    hidden: NonNegativeFloat = 0.0  # weight of hidden states, through a linear map
-    relations: NonNegativeFloat = 0.0  # weight of what tokens are to each other in the last layer (MiniLM)
 
 
 @recipes.add("pictures")
@@ -61,7 +56,7 @@ class PictureRecipe(Recipe):
 
     data: Data = Data()
     augment: Augment = Augment()
-    teacher: Teacher = Teacher()
+    teacher: PictureTeacher = PictureTeacher()
 
     @classmethod
     def from_paths(cls, paths: Sequence[str]) -> dict[str, Any] | None:
@@ -72,12 +67,10 @@ class PictureRecipe(Recipe):
 
     def absolute(self) -> Self:
         recipe = super().absolute()
-        found = {
-            name: section.model_copy(update={"path": str(Path(section.path).resolve())})
-            for name, section in (("data", recipe.data), ("teacher", recipe.teacher))
-            if section.path is not None and not section.path.startswith("hf:")
-        }
-        return recipe.model_copy(update=found)
+        data = recipe.data
+        if data.path is not None:
+            data = data.model_copy(update={"path": str(Path(data.path).resolve())})
+        return recipe.model_copy(update={"data": data, "teacher": recipe.teacher.absolute()})
 
 
 def _names_pictures(table: Path) -> bool:

@@ -9,7 +9,7 @@ from pydantic import PositiveInt, model_validator
 
 from vitrail.config import Config, Rate
 from vitrail.files import first_lines
-from vitrail.recipe import FileRecipe, Files, Fraction, Seed, recipes
+from vitrail.recipe import FileRecipe, Files, Fraction, Seed, Teacher, recipes
 
 Layout = Literal["conllu", "columns", "labels"]
 LOOKED = 2_000  # lines that are looked at, to tell how a file is laid out
@@ -40,10 +40,11 @@ class Labelled(Config):
 class TagRecipe(FileRecipe):
     """Which labels, and the model that learns to give them."""
 
-    sections: ClassVar[tuple[str, ...]] = ("data", "weights", "model", "optim", "train")
+    sections: ClassVar[tuple[str, ...]] = ("data", "teacher", "weights", "model", "optim", "train")
 
     task: str = "tags"
     data: Labelled = Labelled()
+    teacher: Teacher = Teacher()
 
     @model_validator(mode="before")
     @classmethod

@@ -30,6 +30,7 @@ from vitrail.tasks.tags.reading import as_read, seen_through
 from vitrail.tasks.tags.recipe import Labelled, TagRecipe, layout_of
 from vitrail.tasks.tags.tagger import Tagger, Tags
 from vitrail.tasks.task import Measurement, Metric, Read, Task, Trained, still_there, tasks
+from vitrail.tasks.teaching import Lessons, learned_from, lessons_of
 from vitrail.weights import Weights
 from vitrail.weights import read as read_weights
 
@@ -73,7 +74,7 @@ class TagTask(Task):
         start = _start(recipe)
         characters = sum(len(word) for some in train.sentences for word in some)
         recipe, first = (recipe, []) if start else choose_vocabulary(recipe, characters)
-        words = start[1] if start else _learned(train, recipe.data)
+        words = start[1] if start else learned_from(recipe.teacher) or _learned(train, recipe.data)
         most = start[0].config.length if start else 512
         pieces = _cut(train, Cutter(words, recipe.model.get("length", most)))
         facts = Facts(
@@ -100,6 +101,7 @@ class TagTask(Task):
             config = weights.config
         if not isinstance(config, BERTConfig):
             raise InputError(f"a {filled.model.get('name')} labels no words; choose bert.")
+        recipe.teacher.check()
         rare = [name for name, count in counts.items() if count < RARE]
         pieces = _cut(train, Cutter(words, config.length))
         long = sum(one.cut for one in pieces)
@@ -144,7 +146,13 @@ class TagTask(Task):
         return _test(self.parts.held, self.words, self.config, self.labels, unit=self.unit, part=self.parts.part)
 
     def objective(self, model: nn.Module, batch: Batch) -> Tensor:
-        return tag(model, batch, self.recipe.train.smoothing)
+        lose = partial(tag, smoothing=self.recipe.train.smoothing)
+        return lose(model, batch) if self.lessons is None else self.lessons.beside(model, batch, lose)
+
+    @cached_property
+    def lessons(self) -> Lessons | None:
+        """What a teacher teaches, if there is one."""
+        return lessons_of(self.recipe.teacher, self.words, self.labels)
 
     @classmethod
     def evaluation_set(

@@ -30,11 +30,15 @@ class Sentences(Config):
     measure: Literal["bleu", "exact"] = "bleu"  # what a model is judged by: exact is how many are right as a whole
 
 
-class Teacher(Config):
+class Speaker(Config):
     """A run whose translations are learned instead of the given ones (Kim and Rush 2016)."""
 
     path: str | None = None
     beam: PositiveInt = 5
+
+    def absolute(self) -> Self:
+        """The same, with a path that holds from any folder."""
+        return self if self.path is None else self.model_copy(update={"path": str(Path(self.path).resolve())})
 
 
 @recipes.add("translate")
@@ -45,7 +49,7 @@ class TranslateRecipe(FileRecipe):
 
     task: str = "translate"
     data: Sentences = Sentences()
-    teacher: Teacher = Teacher()
+    teacher: Speaker = Speaker()
 
     @model_validator(mode="before")
     @classmethod
@@ -59,15 +63,6 @@ class TranslateRecipe(FileRecipe):
     def from_paths(cls, paths: Sequence[str]) -> dict[str, Any] | None:
         two = len(paths) == 2 and all(Path(path).is_file() for path in paths)  # noqa: PLR2004
         return {"data": {"files": list(paths)}} if two or (len(paths) == 1 and _has_columns(Path(paths[0]))) else None
-
-    def absolute(self) -> Self:
-        recipe = super().absolute()
-        path = recipe.teacher.path
-        if path is None:
-            return recipe
-        return recipe.model_copy(
-            update={"teacher": recipe.teacher.model_copy(update={"path": str(Path(path).resolve())})}
-        )
 
 
 def _has_columns(table: Path) -> bool:

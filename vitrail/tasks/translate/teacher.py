@@ -12,7 +12,7 @@ from vitrail.errors import InputError
 from vitrail.files import make_folder
 from vitrail.progress import Progress
 from vitrail.tasks.task import Trained
-from vitrail.tasks.translate.recipe import Teacher
+from vitrail.tasks.translate.recipe import Speaker
 from vitrail.tasks.translate.translator import Decoding, Translator
 from vitrail.weights import read
 
@@ -20,7 +20,7 @@ FOLDER = "translations"  # of the teacher's run, where what it says is kept
 TOGETHER = 512  # sentences between two times that it is written
 
 
-def taught(sources: Sequence[str], teacher: Teacher, progress: Progress) -> list[str]:
+def taught(sources: Sequence[str], teacher: Speaker, progress: Progress) -> list[str]:
     """What the teacher says of each sentence: as it was kept, or said anew, and kept as far as it came."""
     folder = Path(str(teacher.path))
     if not (folder / "model.safetensors").is_file():
