@@ -140,8 +140,8 @@ class Training:
         self.progress = silent if self.quiet else counted
         with world(recipe.train.device) as here:
             task = tasks[recipe.task].prepare(recipe, self.progress)
-            if task.recipe.weights.freeze:
-                raise InputError("the head alone has no learning rate; add --tune to train all layers.")
+            if task.at_once:
+                raise InputError("what is fitted at once has no learning rate; add --tune to train all layers.")
             task, _ = self._planned(task, here)
             task = task.gathered(self.progress).with_head(self.progress)
             job = Job(task, Run("."), here)
@@ -212,7 +212,7 @@ class Training:
                     came = found(task)
                 self._say(came)
             with run.held(here, resume=resume):
-                if task.recipe.weights.freeze:
+                if task.at_once:
                     self._head(task, run, here)
                 else:
                     self._steps(task, run, here, expected, resume=resume)
@@ -222,10 +222,10 @@ class Training:
 
         def chosen() -> tuple[Recipe, Any, Forecast]:
             with self._working("Planning ..."):
-                planned = task if task.recipe.weights.freeze else fitted(task, here.size)
+                planned = task if task.at_once else fitted(task, here.size)
                 check_parts(planned, here.size)
                 expected = forecast(planned, here.size)
-                if not task.recipe.weights.freeze:
+                if not task.at_once:
                     planned = paced(planned, expected, self._budget(planned, expected) - self._gone() - expected.before)
                     expected = expected.of(planned)
             return planned.recipe, planned.choices, expected

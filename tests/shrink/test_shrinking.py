@@ -68,6 +68,7 @@ def real(model):
         ("distil=width=16,depth=2", "width", 16),
         ("factor=0.4", "factors", None),
         ("merge=2", "merge", 2),
+        ("image=6+layers=1+neurons=0.5", "depth", 3),
         ("quantize=4", "depth", 4),
     ],
 )

@@ -38,6 +38,7 @@ presets: Registry[tuple[type[Shape], dict[str, Any]]] = Registry(
     "model",
     homes=(
         "vitrail.families.vit.presets",
+        "vitrail.families.cnn.presets",
         "vitrail.families.seq2seq.presets",
         "vitrail.families.gpt.presets",
         "vitrail.families.bert.presets",

@@ -92,6 +92,8 @@ families: Registry[type[Model]] = Registry(
     "family",
     homes=(
         "vitrail.families.vit.model",
+        "vitrail.families.cnn.model",
+        "vitrail.families.gaussian.model",
         "vitrail.families.seq2seq.model",
         "vitrail.families.gpt.model",
         "vitrail.families.bert.model",

@@ -85,8 +85,9 @@ class Maker:
             shutil.rmtree(aside, ignore_errors=True)
             shutil.rmtree(folder, ignore_errors=True)
             weights = before.weights()
-            task = None if self.material is None else self.material.seen_by(weights)
-            made = way.make(weights, Workshop(task, self.progress))
+            looked = None if self.material is None else self.material.seen_by
+            shop = Workshop(progress=self.progress, looked=looked).seen_by(weights)
+            made = way.make(weights, shop)
             sparse = bool(before.about.get("zeros"))
             before.derive(aside, made.weights, self.command, sparse=sparse)
             rest = {"note": made.note, "lessons": dict(made.lessons), "fresh": made.fresh, "sparse": sparse}

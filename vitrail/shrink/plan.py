@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from vitrail.errors import InputError
 from vitrail.shrink.steps import Goals, History, Step
-from vitrail.shrink.way import Way, ways
+from vitrail.shrink.way import Together, Way, ways
 from vitrail.weights import Weights
 
 ORDER = ("layers", "neurons", "heads", "merge")
@@ -36,7 +36,9 @@ def split(step: Step) -> tuple[str, str]:
 
 
 def parse(text: str) -> Way:
-    """A way as someone types it: heads, heads=0.5."""
+    """A way as someone types it: heads, heads=0.5; or several in one step, layers=2+neurons=0.5."""
+    if "+" in text:
+        return Together([parse(one) for one in text.split("+")])
     name, _, amount = text.partition("=")
     kind = ways[name.strip().lower()]
     if "=" in text and not amount.strip():

@@ -56,7 +56,7 @@ class Distil(Change):
             return Made(replace(weights, config=config, state=state), f"a fresh student, {self.amount}", fresh=True)
         (stack, depth), stay = layered(weights), self._evenly(weights)
         gone = [layer for layer in range(depth) if layer not in stay]
-        inside = {"hidden": 1.0, "relations": 1.0} if weights.family == "vit" else {}
+        inside = {"relations": 1.0, **({"hidden": 1.0} if weights.family == "vit" else {})}
         return Made(without_layers(weights, gone), f"{depth} -> {len(stay)} layers of the {stack}", lessons=inside)
 
     def _evenly(self, weights: Weights) -> list[int]:

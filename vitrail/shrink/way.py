@@ -1,8 +1,8 @@
 """What a way to make a model smaller is: it takes weights, and an amount, and gives others."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import Any, ClassVar
 
@@ -29,6 +29,11 @@ class Workshop:
 
     task: Task | None = None
     progress: Progress = silent
+    looked: Callable[[Weights], Task] | None = None  # the task as other weights look at it
+
+    def seen_by(self, weights: Weights) -> "Workshop":
+        """The same for weights that may look at pictures of another size."""
+        return self if self.looked is None else replace(self, task=self.looked(weights))
 
     def batches(self, model: Model, passes: int = 1) -> list[Batch]:
         """Some of the examples to learn from, as many as a model looks at in a short while in so many passes."""
@@ -120,6 +125,51 @@ class Change(Way):
     @abstractmethod
     def make(self, weights: Weights, shop: Workshop) -> Made:
         """Do it."""
+
+
+class Together(Change):
+    """Several ways in one step, after which what is left learns once."""
+
+    about = "several ways in one step"
+    usual = ""
+
+    def __init__(self, several: Sequence[Way]) -> None:
+        wrong = next((way for way in several if not isinstance(way, Change)), None)
+        if wrong is not None:
+            raise InputError(f"{wrong.name()} is a step of its own; give it with a --way of its own.")
+        self.several = [way for way in several if isinstance(way, Change)]
+        self.trains = any(way.trains for way in several)  # type: ignore[misc]
+        self.bare = all(way.bare for way in several)  # type: ignore[misc]
+        self.amount = ""
+
+    def name(self) -> str:  # type: ignore[override]
+        return "+".join(way.name() for way in self.several)
+
+    def __str__(self) -> str:
+        return "+".join(map(str, self.several))
+
+    def milder(self, weights: Weights) -> "Together | None":
+        milder = [way.milder(weights) for way in self.several]
+        there = [way for way in milder if way is not None]
+        return Together(there) if there else None
+
+    def check(self, weights: Weights) -> None:
+        for way in self.several:
+            way.check(weights)
+
+    def make(self, weights: Weights, shop: Workshop) -> Made:
+        made = Made(weights, "")
+        for way in self.several:
+            after = way.make(made.weights, shop.seen_by(made.weights))
+            made = Made(
+                after.weights,
+                f"{made.note}; {after.note}" if made.note else after.note,
+                {**made.lessons, **after.lessons},
+                made.fresh or after.fresh,
+                after.bits or made.bits,
+                made.int8 or after.int8,
+            )
+        return made
 
 
 ways: Registry[type[Way]] = Registry(

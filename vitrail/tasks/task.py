@@ -294,6 +294,13 @@ class Task(ABC):
             return self.weights.model().float()
         return families[family_of(self.config)](self.config)
 
+    @property
+    def at_once(self) -> bool:
+        """Whether the model is fitted by looking at each example once, with no steps: a head alone, or a whole model
+        that has a closed form.
+        """
+        return self.recipe.weights.freeze
+
     def with_head(self, progress: Progress = silent) -> Self:  # noqa: ARG002
         """With weights whose head was fitted to the examples, while the others stay as they are (weights.freeze)."""
         if self.recipe.weights.freeze:

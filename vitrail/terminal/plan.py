@@ -20,7 +20,7 @@ def plan(task: "Task", expected: "Forecast", world: "World", folder: Path) -> st
         [
             _model(task),
             *_weights(task),
-            ("train", task.head_alone if task.recipe.weights.freeze else _training(task, world)),
+            ("train", task.head_alone if task.at_once else _training(task, world)),
             *task.settings(),
             ("time", _time(task, expected)),
             *_memory(expected),

@@ -110,7 +110,7 @@ def forecast(task: Task, processes: int = 1) -> Forecast:
     model = hold(task.model(), start.layers)
     look = 1 / speed(model)
     measurement = tests * look / processes
-    if start.freeze:
+    if task.at_once:
         return Forecast(0.0, measurement, (examples + tests) * look, _looking(task), free)
     head = examples * look if task.weights is not None else 0.0  # which is fitted first
     each = ceil(task.per_update / (processes * train.accumulate))

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn, optim
 
 from vitrail.core import Stack
+from vitrail.errors import InputError
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -33,10 +34,16 @@ def adamw(
 def muon(
     model: nn.Module, lr: float, decay: float, betas: tuple[float, float] = (0.9, 0.999), *, blocks: float
 ) -> "Together":
-    """Muon with the rate ``blocks`` for the matrices of the blocks, AdamW for everything else."""
+    """Muon with the rate ``blocks`` for the matrices of the blocks, AdamW for everything else.
+
+    In a model without blocks they are the kernels of its convolutions, but for the first.
+    """
     stacks = [module for module in model.modules() if isinstance(module, Stack)]
-    linears = [m for stack in stacks for m in stack.modules() if isinstance(m, nn.Linear)]
-    matrices = [linear.weight for linear in linears if linear.weight.requires_grad]
+    maps: list[nn.Module] = [m for stack in stacks for m in stack.modules() if isinstance(m, nn.Linear)]
+    maps = maps or [m for m in model.modules() if isinstance(m, nn.Conv2d)][1:]
+    matrices = [one.weight for one in maps if isinstance(one.weight, Tensor) and one.weight.requires_grad]
+    if not matrices:
+        raise InputError("Muon is for matrices, and the model has none in its inside; choose optim.name=adamw.")
     ids = set(map(id, matrices))
     rest = [p for p in model.parameters() if id(p) not in ids]
     return Together([_adamw(model, rest, lr, decay, betas=betas), Muon(matrices, blocks, decay)])
@@ -60,7 +67,7 @@ class Muon(optim.Optimizer):
             shapes: dict[tuple[int, ...], list[Tensor]] = {}
             for matrix in group["params"]:
                 if matrix.grad is not None:
-                    shapes.setdefault(tuple(sorted(matrix.shape)), []).append(matrix)
+                    shapes.setdefault(tuple(sorted(matrix.flatten(1).shape)), []).append(matrix)
             for matrices in shapes.values():
                 self._together(matrices, group["lr"], group["decay"], group["momentum"])
 
@@ -74,11 +81,12 @@ class Muon(optim.Optimizer):
             averages.append(state["momentum"])
         for average, gradient in zip(averages, gradients, strict=True):
             average.lerp_(gradient, 1 - momentum)
-        ahead = [gradient.lerp(average, momentum) for gradient, average in zip(gradients, averages, strict=True)]
+        both = zip(gradients, averages, strict=True)
+        ahead = [gradient.lerp(average, momentum).flatten(1) for gradient, average in both]
         wide = torch.stack([m if m.shape[0] <= m.shape[1] else m.T for m in ahead])
         for matrix, direction in zip(matrices, orthogonal(wide), strict=True):
-            rows, columns = matrix.shape
-            update = direction if rows <= columns else direction.T
+            rows, columns = matrix.flatten(1).shape
+            update = (direction if rows <= columns else direction.T).reshape(matrix.shape)
             matrix.mul_(1 - lr * decay).add_(update, alpha=-lr * max(1.0, rows / columns) ** 0.5)
 
 

@@ -4,23 +4,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, NonNegativeInt, PositiveInt, model_validator
 
-from vitrail.config import parse_sides
 from vitrail.errors import InputError
 from vitrail.families.catalogue import Cost
+from vitrail.families.pictures import PictureShape
 from vitrail.families.shapes import TransformerShape
 from vitrail.families.vit.cost import vit_cost
-
-
-def _size(value: Any) -> Any:
-    if isinstance(value, str):
-        value = parse_sides(value) or value
-    sides = tuple(value) if isinstance(value, list | tuple) else (value, value)
-    if len(sides) != 2 or any(type(side) is not int or side < 1 for side in sides):  # noqa: PLR2004
-        raise InputError(f"image={value!r} does not fit; it should be a number of pixels, or two: 224x384.")
-    return value if isinstance(value, int) else sides
-
-
-Size = Annotated[int | tuple[int, int], BeforeValidator(_size)]
 
 
 def _merge(value: Any) -> Any:
@@ -36,13 +24,10 @@ Merge = Annotated[int | tuple[int, ...], BeforeValidator(_merge)]
 PREFIX = {"class": 1, "mean": 0, "both": 1, "distilled": 2}
 
 
-class ViTConfig(TransformerShape):
+class ViTConfig(TransformerShape, PictureShape):
     """The shape of a ViT: the paper's numbers by their names."""
 
-    image: Size = 224  # pixels, or (down, across); any other size at call time
     patch: PositiveInt = 16
-    channels: PositiveInt = 3
-    classes: NonNegativeInt = 1000  # 0: no head, the pooled features are the output
     pool: Literal["class", "mean", "both", "distilled"] = "class"  # distilled: class and distillation token, two heads
     last: PositiveInt = 1  # layers whose class tokens the head is given side by side, up to the last
     norm_last: bool = False  # the last norm after the pooling instead of before it
@@ -135,6 +120,5 @@ class ViTConfig(TransformerShape):
         return self.grid[0] * self.grid[1]
 
     @property
-    def size(self) -> tuple[int, int]:
-        """The image it was made for, (down, across)."""
-        return self.image if isinstance(self.image, tuple) else (self.image, self.image)
+    def step(self) -> int:
+        return self.patch

@@ -20,7 +20,8 @@ from vitrail.core import (
 from vitrail.data.normalise import Normalise
 from vitrail.errors import InputError
 from vitrail.families.blocks import last_norm, stack
-from vitrail.families.model import Adapted, Model, State, families
+from vitrail.families.model import Adapted, State, families
+from vitrail.families.picture_model import PictureModel
 from vitrail.families.vit.adapt import adapt
 from vitrail.families.vit.config import ViTConfig
 
@@ -28,11 +29,10 @@ COMPUTED = 2**28  # bytes that positions may take which no tensor holds
 
 
 @families.add("vit")
-class ViT(Model):
+class ViT(PictureModel):
     """z0 = embed(image); z' = MSA(LN(z)) + z; z = MLP(LN(z')) + z'; y = head(pool(LN(z_L))) (ViT, eqs. 1-4)."""
 
     Config = ViTConfig
-    task = "pictures"
     config: ViTConfig
 
     def __init__(self, config: ViTConfig) -> None:
@@ -72,10 +72,6 @@ class ViT(Model):
         """The residual stream (b n w) -> logits (b classes); of a head that reads several layers, as if all were it."""
         return self.head(self._pooled(*[stream] * self.config.last))
 
-    def pooled(self, image: Tensor) -> Tensor:
-        """(b c H W) -> (b w), or several w: what the head is given, a picture as one vector."""
-        return self.answers_and_features(image)[1]
-
     def features(self, image: Tensor) -> Tensor:
         """(b c H W) -> all tokens after the last layer and norm (b n w): class, registers, patches row by row."""
         x = self.stream(image)
@@ -105,10 +101,6 @@ class ViT(Model):
     @property
     def blocks(self) -> list[Block]:
         return list(self.encoder)
-
-    def example(self) -> Tensor:
-        like = next(self.parameters())
-        return torch.zeros(1, self.config.channels, *self.config.size, device=like.device, dtype=like.dtype)
 
     def summary(self) -> str:
         c = self.config

@@ -5,6 +5,7 @@ from typing import Any, Self
 
 from vitrail.data import Found
 from vitrail.tasks.pictures.recipe import PictureRecipe
+from vitrail.tasks.pictures.shapes import MEDIUM, SMALL, shape
 from vitrail.tasks.task import Choice, filled
 from vitrail.weights import Weights
 
@@ -34,10 +35,8 @@ class Facts:
         return (self.pictures + self.tests) * cost.multiply_adds / pace
 
 
-SMALL, MEDIUM = 3_000, 30_000  # pictures
 FEW = 10  # pictures of a class
 WIDE = 192  # the width from which weights are taken to have learned enough to serve as they are
-TINY = 40  # pixels
 LOOK, LARGE = 224, 384  # pixels that weights are looked at with, and up to which their own size is taken
 AIM = 10.0  # minutes, where none are given
 TRAINED = 3.5  # times what looking at a picture takes, for an epoch with its part of the measurements
@@ -55,14 +54,15 @@ def choose(recipe: PictureRecipe, facts: Facts) -> tuple[PictureRecipe, list[Cho
 def _choices(recipe: PictureRecipe, facts: Facts) -> list[Choice]:
     if facts.weights is not None:
         return _tuning(recipe, facts, facts.weights)
+    if recipe.model.get("name") == "gaussian":  # which is fitted at once
+        return shape(recipe.model, facts)
     m, side = facts.pictures, min(facts.size)
-    shape = [] if recipe.model.get("name", "vit") != "vit" else _shape(recipe.model, facts)
     few = f"{m:,} pictures to train on"
     enough = max(15, min(150, round(300_000 / m)))
     with_muon = recipe.optim.name == "muon" or "name" not in recipe.optim.model_fields_set
     epochs = recipe.train.epochs if "epochs" in recipe.train.model_fields_set else enough
     return [
-        *shape,
+        *shape(recipe.model, facts),
         Choice("optim.name", "muon", "it learns in fewer steps than AdamW alone"),
         *([Choice("optim.lr", 2e-3, "of AdamW, beside Muon")] if with_muon else []),
         Choice("train.epochs", enough, f"{few}: about 300,000 in all, within 15 to 150"),
@@ -161,7 +161,7 @@ def sides_for(config: Any) -> list[int]:
     """The sizes to look at pictures in, the best first: not above what weights were evaluated at, which for those that
     were trained at several is less than the positions they come with.
     """
-    patch, own = config.patch, min(config.size)
+    patch, own = config.step, min(config.size)
     look = own if own <= LARGE else LOOK
     return list(dict.fromkeys(max(1, round(look * part / patch)) * patch for part in (1, 3 / 4, 1 / 2)))
 
@@ -194,38 +194,7 @@ def _evaluate(epochs: int, facts: Facts) -> Choice:
     )
 
 
-def _stem(patch: int, *, convolutions: bool) -> tuple[str, str]:
-    if not convolutions:
-        return "patch", f"patches of {patch}"
-    return "early", f"patches of {patch}, learned sooner by convolutions; for `convert` to other formats, choose patch"
-
-
 def _flip(facts: Facts) -> str:
     if facts.grey:
         return "grey pictures, which may be of writing"
     return "colour pictures, where left and right seldom matter"
-
-
-def _shape(given: dict[str, Any], facts: Facts) -> list[Choice]:
-    """The shape of a ViT, around the fields that are given."""
-    m, side = facts.pictures, min(facts.size)
-    small, few = f"pictures of {facts.size[0]} x {facts.size[1]} pixels", f"{m:,} pictures to train on"
-    image = given.get("image", side if side <= TINY else 64)
-    side = min(image) if isinstance(image, list | tuple) else image
-    patch = given.get("patch", 2 if side <= 12 else 4 if side <= TINY else 8 if side <= 2 * 64 else 16)  # noqa: PLR2004
-    width, depth = (64, 4) if m < SMALL else (96, 6) if m < MEDIUM else (128, 6)
-    width = given.get("width", width)
-    heads = next((heads for heads in range(max(1, width // 32), 0, -1) if width % heads == 0), 1)
-    convolutions = patch > 2 and patch & (patch - 1) == 0  # noqa: PLR2004
-    return [
-        Choice("model.name", "vit", "the family"),
-        Choice("model.image", max(patch, side // patch * patch), small),
-        Choice("model.patch", patch, small),
-        Choice("model.channels", 1 if facts.grey else 3, "grey" if facts.grey else "colour"),
-        Choice("model.stem", *_stem(patch, convolutions=convolutions)),
-        Choice("model.width", width, few),
-        Choice("model.depth", depth, few),
-        Choice("model.heads", heads, f"width {width}"),
-        Choice("model.hidden", 2 * width, f"width {width}"),
-        Choice("model.drop_path", 0.1 if given.get("depth", depth) > 4 else 0.0, few),  # noqa: PLR2004
-    ]

@@ -14,7 +14,8 @@ from torch import Tensor
 from vitrail.core.embeddings import check_size
 from vitrail.data import Normalise, Unreadable, files_in, listed_in, read_pixels, unit
 from vitrail.errors import InputError
-from vitrail.families import ViT, at_once
+from vitrail.families import at_once
+from vitrail.families.picture_model import PictureModel
 from vitrail.weights import Weights
 from vitrail.weights.onnx import OnnxModel
 from vitrail.weights.weights import normalisation
@@ -61,7 +62,7 @@ class Answer:
 class Predictor:
     """A model, the names of its classes, and how pictures are made into what it takes."""
 
-    model: ViT  # or what is called like it
+    model: PictureModel  # or what is called like it
     labels: tuple[str, ...]
     normalise: Normalise
     weights: Weights  # that the model was made of
@@ -79,7 +80,7 @@ class Predictor:
         """
         path, config, notes = weights.path, weights.config, weights.remarks
         model = weights.model().float()
-        if not isinstance(model, ViT | OnnxModel):
+        if not isinstance(model, PictureModel | OnnxModel):
             raise InputError(f"{path!r} is a {weights.family}, and takes no pictures.")
         if inside and isinstance(model, OnnxModel):
             raise InputError(f"{path!r} is an ONNX file, which is run as a whole; look into the run it was made of.")
@@ -92,7 +93,7 @@ class Predictor:
         if weights.normalise is None:
             notes.append("nothing says how pictures are normalised; mean 0.5 and std 0.5 are assumed")
         size = size or config.size
-        check_size("size", size, config.patch)
+        check_size("size", size, config.step)
         return cls(model, class_names(weights), normalisation(weights), weights, size, tuple(notes))
 
     @torch.inference_mode()

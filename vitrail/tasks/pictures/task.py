@@ -26,12 +26,14 @@ from vitrail.data import (
     survey,
 )
 from vitrail.errors import InputError
+from vitrail.families.gaussian.config import GaussianConfig
 from vitrail.progress import Progress, silent
 from vitrail.recipe import Start
 from vitrail.tasks.pictures import measured, shown
 from vitrail.tasks.pictures.augment import augmenter
 from vitrail.tasks.pictures.choices import CHEAP, Facts, choose, sides_for
 from vitrail.tasks.pictures.examples import TestPictures, TrainingPictures, class_weights, classify, label_loss
+from vitrail.tasks.pictures.gaussian import FittedGaussians, fit_gaussians
 from vitrail.tasks.pictures.head import Fitted, Reading, features, fit_head, headed, readings, widest
 from vitrail.tasks.pictures.model import (
     adapted,
@@ -64,13 +66,13 @@ class PictureTask(Task):
 
     metric = Metric("accuracy", percent=True)
     unit = "pictures"
-    head_alone = "the head alone, on features of the frozen model; what it reads of them is chosen by cross-validation"
 
     recipe: PictureRecipe
     found: Found
     files: Survey | None = None  # of pictures that are files, until they are decoded
     decoded: Parts | None = None
     head: Fitted | None = None  # what was found for weights that stay as they are
+    fitted: FittedGaussians | None = None  # what a model in closed form needed
 
     @classmethod
     def prepare(cls, recipe: PictureRecipe, progress: Progress = silent) -> "PictureTask":
@@ -233,10 +235,23 @@ class PictureTask(Task):
         """What a picture of each class counts, if not all alike."""
         return class_weights(self.parts.train.labels, len(self.names), self.recipe.data.balance)
 
+    @property
+    def at_once(self) -> bool:
+        return self.recipe.weights.freeze or isinstance(self.config, GaussianConfig)
+
+    @property
+    def head_alone(self) -> str:  # type: ignore[override]
+        """What is fitted at once."""
+        if isinstance(self.config, GaussianConfig):
+            return "in closed form: the share of each class, its mean and covariance"
+        return "the head alone, on features of the frozen model; what it reads of them is chosen by cross-validation"
+
     def with_head(self, progress: Progress = silent) -> "PictureTask":
         """With the best linear head for what the weights give; also in what it reads, and at which size the pictures
-        are seen, where that may be chosen.
+        are seen, where that may be chosen. A model that has a closed form is fitted whole.
         """
+        if isinstance(self.config, GaussianConfig):
+            return self._fitted()
         if self.weights is None or self.given is None or not self._head_is_linear():
             return self
         began = perf_counter()
@@ -252,6 +267,10 @@ class PictureTask(Task):
         return replace(
             task, recipe=recipe, weights=weights, config=weights.config, choices=[*task.choices, *chosen], head=head
         )
+
+    def _fitted(self) -> "PictureTask":
+        found = fit_gaussians(self.config, self.parts.train, self.normalise, self.names)
+        return replace(self, weights=found.weights, fitted=found)
 
     def _fit_head(self, progress: Progress) -> Fitted:
         weights = cast("Weights", self.weights)
@@ -290,6 +309,8 @@ class PictureTask(Task):
         return weights.family == "vit" and not start.prelogits and not keeps_head(self.recipe, weights, self.names)
 
     def head_found(self) -> str:
+        if self.fitted is not None:
+            return self.fitted.said
         if self.head is None:
             return ""
         reads = "" if self.head.reading is None else f"reads {self.head.reading.name} at {self.config.size[0]} pixels, "

@@ -1,0 +1,78 @@
+"""Convolutional networks: their cost, their adapting, and that a residual one begins as its shortcuts."""
+
+import pytest
+import torch
+
+import vitrail as vt
+from vitrail.errors import InputError
+from vitrail.families import cost
+from vitrail.families.catalogue import price
+from vitrail.families.cnn.config import CNNConfig
+from vitrail.trainer import train
+from vitrail.training.optim import muon
+
+SMALL = {"image": 12, "channels": 1, "classes": 5, "root": "small", "width": 8, "units": (1, 2)}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"image": 33, "root": "small", "width": 8, "units": [1, 2]},
+        {"image": (40, 70), "unit": "bottleneck", "width": 8},
+        {"image": 30, "residual": False, "width": 8, "classes": 0},
+    ],
+)
+def test_what_it_costs_is_counted_by_pytorch(fields):
+    config = CNNConfig(**fields)
+    assert config.cost() == cost(config)
+
+
+@pytest.mark.parametrize(("name", "parameters"), [("resnet18", 11_689_512), ("resnet50", 25_557_032)])
+def test_the_named_shapes_have_the_published_sizes(name, parameters):
+    """As torchvision's table of its models has them."""
+    assert price(name).parameters == parameters
+
+
+def test_a_unit_begins_as_its_shortcut():
+    model = vt.build("cnn", **SMALL)
+    unit, x = model.stages[1][1], torch.rand(2, 16, 6, 6)
+    torch.testing.assert_close(unit(x), x)
+
+
+def test_a_picture_of_another_size_other_channels_and_classes():
+    model = vt.build("cnn", **SMALL).eval()
+    assert model(torch.rand(2, 1, 20, 16)).shape == (2, 5)
+    grey = torch.rand(2, 1, 12, 12)
+    adapted = type(model).adapt(model.config, model.state_dict(), channels=3, classes=7)
+    colour = vt.build("cnn", **adapted.config.model_dump()).eval()
+    colour.load_state_dict(adapted.state)
+    torch.testing.assert_close(colour.pooled(grey.expand(-1, 3, -1, -1)), model.pooled(grey), rtol=1e-4, atol=1e-5)
+    assert float(colour(grey.expand(-1, 3, -1, -1)).abs().max()) == 0
+    with pytest.raises(InputError, match="their own width"):
+        type(model).adapt(model.config, model.state_dict(), width=32)
+
+
+def test_muon_is_for_the_kernels():
+    """Each update of a kernel has singular values of about the rate, as of any matrix; the first one is AdamW's."""
+    model = vt.build("cnn", **SMALL)
+    optimizer = muon(model, 1e-3, 0.0, blocks=0.1)
+    before = model.stages[1][1].convs[0].conv.weight.detach().clone()
+    model(torch.rand(4, 1, 12, 12)).square().sum().backward()
+    optimizer.step()
+    change = (model.stages[1][1].convs[0].conv.weight - before).detach().flatten(1)
+    assert torch.linalg.svdvals(change).median() == pytest.approx(0.1, rel=0.3) or float(change.abs().max()) == 0
+    ids = {id(p) for group in optimizer.optimizers[1].param_groups for p in group["params"]}
+    assert id(model.root.conv.weight) not in ids
+    assert id(model.stages[0][0].convs[0].conv.weight) in ids
+
+
+def test_it_learns_and_is_used_as_any_other(tmp_path):
+    run = train("digits", model="cnn", out=tmp_path / "run", epochs=6, settings={"model.width": 8}, quiet=True)
+    assert run.result["accuracy"] > 0.8
+    assert run.evaluate().values["accuracy"] == pytest.approx(run.result["accuracy"])
+    model = vt.load(tmp_path / "run")
+    vt.save(model, tmp_path / "resnet.safetensors", "timm")
+    again = vt.load(tmp_path / "resnet.safetensors")
+    x = torch.rand(3, 1, 8, 8)
+    assert torch.equal(again(x), model(x))

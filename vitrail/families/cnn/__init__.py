@@ -1,0 +1,1 @@
+"""Convolutions instead of attention: what a ViT is compared with."""

@@ -1,0 +1,44 @@
+"""Gaussians fitted to pictures, and what is said of it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from vitrail.data import Normalise, Pictures, unit
+from vitrail.families.gaussian.config import GaussianConfig
+from vitrail.families.gaussian.fit import fit
+from vitrail.weights import Weights
+
+TOGETHER = 4_096  # pictures
+
+
+@dataclass(frozen=True, eq=False)
+class FittedGaussians:
+    """The weights, and a line on how they were found."""
+
+    weights: Weights
+    said: str
+
+
+def fit_gaussians(
+    config: GaussianConfig, pictures: Pictures, normalise: Normalise, names: tuple[str, ...]
+) -> FittedGaussians:
+    """Fit a Gaussian for each class to pictures as they are."""
+
+    def some() -> Iterator[tuple[Tensor, Tensor]]:
+        order = pictures.rows.split(TOGETHER)
+        for rows, labels in zip(order, pictures.labels.split(TOGETHER), strict=True):
+            yield normalise(unit(pictures.store[rows])).flatten(1), labels
+
+    found = fit(config, some, config.shrinkage)
+    shrunk = [share for share in found.shrinkage if share]
+    said = f"fitted in closed form: {config.classes} means, {_SPREADS[config.covariance]}"
+    if shrunk and config.shrinkage is None:
+        share = f"{shrunk[0]:.2g}" if len(shrunk) == 1 else f"{min(shrunk):.2g} to {max(shrunk):.2g}"
+        which = "the covariance is" if len(found.shrinkage) == 1 else f"{len(shrunk)} covariances are"
+        said += f"; {which} singular, and shrunk by {share} towards as much variance in all directions (Ledoit-Wolf)"
+    return FittedGaussians(Weights("", "vitrail", "gaussian", config, found.state, normalise, names), said)
+
+
+_SPREADS = {"shared": "one covariance", "own": "a covariance each", "diagonal": "variances each"}
