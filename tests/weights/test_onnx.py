@@ -57,6 +57,34 @@ def test_outputs_are_ours(tmp_path, fields):
 
 
 @torch.no_grad()
+@pytest.mark.parametrize(
+    ("fields", "count"),
+    [
+        ({}, 2),
+        ({"pool": "mean", "bias": False, "rank": 3}, 2),
+        ({"heads": [4, 0], "head": 6, "factors": {"encoder.0.attention.f.query": 5}}, 1),
+        ({"kernel": "relu"}, 0),
+        ({"position": "relative"}, 0),
+        ({"merge": 3}, 0),
+    ],
+)
+def test_files_of_ones_own_have_attention_as_one_operator(tmp_path, fields, count):
+    """Where it is plain; they say the same, at the model's own size, and as eight bits nearly so."""
+    weights = weights_of(**fields)
+    model = weights.model()
+    assert not save_onnx(weights, tmp_path / "own.onnx", own=True)
+    nodes = [node.op_type for node in onnx.load(tmp_path / "own.onnx").graph.node]
+    assert nodes.count("MultiHeadAttention") == count
+    quantize_onnx(tmp_path / "own.onnx", tmp_path / "int8.onnx")
+    whole, small = (onnxruntime.InferenceSession(str(tmp_path / name)) for name in ("own.onnx", "int8.onnx"))
+    pictures = torch.rand(5, 3, 16, 16)
+    expected = model(NORMALISE(pictures)).numpy()
+    np.testing.assert_allclose(whole.run(["logits"], {"pictures": pictures.numpy()})[0], expected, rtol=0, atol=1e-4)
+    found = small.run(["logits"], {"pictures": pictures.numpy()})[0]
+    assert np.abs(found - expected).max() < 0.3 * expected.std() + 1e-3
+
+
+@torch.no_grad()
 def test_a_file_says_what_it_is_and_is_used_like_weights(tmp_path):
     weights = weights_of()
     save_onnx(weights, tmp_path / "model.onnx")

@@ -41,6 +41,7 @@ def quantize_onnx(source: Path, target: Path, keep: Sequence[str] = ()) -> None:
             per_channel=True,
             reduce_range=True,
             weight_type=QuantType.QInt8,
+            extra_options={"DefaultTensorType": onnx.TensorProto.FLOAT},  # of what comes out of ONNX Runtime's own
         )
         made = onnx.load(str(part))
         onnx.helper.set_model_props(made, {KEY: about})

@@ -213,7 +213,7 @@ class Maker:
             return ""
         whole, small = run.path / "model.onnx", run.path / ONNX
         try:
-            save_onnx(run.weights(), whole)
+            save_onnx(run.weights(), whole, own=True)
             run.derive(run.path, weights, self.command, bits=bits, sparse=sparse, **about, answers=ONNX)
             quantize_onnx(whole, small)
             if self.material is None or self.loses(self.value(Run(run.path))) <= self.most:

@@ -11,7 +11,7 @@ import logging
 import os
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import cached_property
 from math import ceil, sqrt
@@ -26,6 +26,7 @@ from vitrail.data.normalise import Normalise
 from vitrail.errors import AGAIN, InputError
 from vitrail.families import ViT
 from vitrail.files import whole
+from vitrail.weights.onnx_fused import fused
 from vitrail.weights.weights import (
     Usage,
     Weights,
@@ -42,10 +43,11 @@ SIDES = 4096  # patches down and across, at most
 INPUT, OUTPUTS = "pictures", ("logits", "features")
 
 
-def save_onnx(weights: Weights, path: Path) -> bool:
+def save_onnx(weights: Weights, path: Path, *, own: bool = False) -> bool:
     """Write a model that labels pictures; whether it takes them of any size, or of its own alone.
 
-    What was written is tried before it has its name: it says what the model says.
+    What was written is tried before it has its name: it says what the model says. A file of one's own is for pictures
+    of the model's size, and for ONNX Runtime alone, which runs it sooner.
     """
     model = weights.model().float() if not isinstance(weights, OnnxWeights) else None
     if not isinstance(model, ViT):
@@ -57,9 +59,11 @@ def save_onnx(weights: Weights, path: Path) -> bool:
     made = _Whole(model, normalisation(weights)).eval()
     usage = Usage(weights.normalise, weights.labels, weights.fit)
     about = described(weights.config, "vitrail", usage)
-    for free in (True, False) if _least(weights.config) <= min(weights.config.grid) else (False,):
+    any_size = not own and _least(weights.config) <= min(weights.config.grid)
+    for free in (True, False) if any_size else (False,):
         try:
-            graph = _exported(made, weights.config, free=free)
+            with fused(model) if own else nullcontext():
+                graph = _exported(made, weights.config, free=free)
             with written(graph, path, {**about, "free": free}) as part:
                 _try(part, made, weights.config, free=free)
         except OSError:
