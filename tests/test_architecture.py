@@ -26,7 +26,7 @@ LEVELS = [
     {"report"},
     {"terminal"},
     {"trainer"},
-    {"shrink"},
+    {"compare", "shrink"},
     {"cli"},
     {"__init__", "__main__"},
 ]

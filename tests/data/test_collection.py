@@ -11,6 +11,7 @@ from PIL import Image
 
 from vitrail.data import View, collect, find, from_idx, idx_parts, labelled, read_idx_part, survey
 from vitrail.data.collection import _store
+from vitrail.data.pictures import Pictures
 from vitrail.errors import InputError
 
 
@@ -302,3 +303,14 @@ def test_pictures_in_memory_are_fitted_as_files_are(tmp_path):
     for size, channels in (((12, 12), 3), ((12, 12), 1), ((24, 40), 1), ((16, 32), 3)):
         expected = read_pixels(tmp_path / "p.png", size, channels).astype(float)
         assert np.abs(pictures.fitted(size, channels).images[0].numpy() - expected).mean() < 2
+
+
+@pytest.mark.parametrize("fraction", [0.01, 0.1, 0.5, 1.0])
+def test_a_part_of_each_class_is_drawn_and_smaller_parts_are_in_larger_ones(fraction):
+    labels = torch.tensor([0] * 40 + [1] * 7 + [2])
+    pictures = Pictures.of(torch.zeros(48, 1, 2, 2, dtype=torch.uint8), labels, "abc", "p")
+    some, more = pictures.some(fraction, 3), pictures.some(min(1.0, 2 * fraction), 3)
+    counts = some.labels.bincount(minlength=3).tolist()
+    assert counts == [max(1, round(fraction * count)) for count in (40, 7, 1)]
+    assert set(some.rows.tolist()) <= set(more.rows.tolist())
+    assert fraction == 1 or set(pictures.some(0.5, 4).rows.tolist()) != set(pictures.some(0.5, 3).rows.tolist())

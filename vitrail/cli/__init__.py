@@ -16,6 +16,7 @@ import typer
 
 import vitrail
 from vitrail.cli import (
+    compare,
     convert,
     embed,
     evaluate,
@@ -60,11 +61,13 @@ VERBS: dict[Callable[..., None], str] = {
     convert.convert: "Move weights between formats and sizes.",
     shrink.shrink: "Make a model smaller and faster.",
     export.export: "Write a model as an ONNX file.",
+    compare.compare: "Set models beside each other.",
     models.models: "List the models.",
     recipes.recipes: "List the built-in recipes.",
 }
+KINDS = {compare.compare: compare.Greedy}  # verbs that read their words in a way of their own
 for verb, what in VERBS.items():
-    app.command(short_help=what)(verb)
+    app.command(short_help=what, cls=KINDS.get(verb))(verb)
 
 
 def _version(asked: bool) -> None:

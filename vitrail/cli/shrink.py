@@ -24,8 +24,9 @@ def shrink(
         list[str] | None,
         typer.Option(
             "--way",
-            help="patches, layers, heads, neurons, distil, factor, merge, tickets or quantize, with an amount if you "
-            "like: layers=4, heads=0.5, quantize=int8. Repeatable, taken in this order. Default: chosen.",
+            help="image, patches, layers, heads, neurons, distil, factor, merge, tickets or quantize, with an amount "
+            "if you like: layers=4, heads=0.5, quantize=int8; several in one step are joined by a plus. Repeatable, "
+            "taken in this order. Default: chosen.",
             metavar="WAY",
         ),
     ] = None,

@@ -5,7 +5,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
@@ -16,7 +16,7 @@ import torch
 from vitrail.data.decode import Header, Size, Unreadable, View, read_header, read_pixels
 from vitrail.data.duplicates import near_duplicates
 from vitrail.data.listing import Item, Listing
-from vitrail.data.pictures import Pictures, split_rows
+from vitrail.data.pictures import Pictures, part_of, split_rows
 from vitrail.errors import InputError
 from vitrail.files import reserve, scratch
 from vitrail.machine import available_memory
@@ -50,6 +50,10 @@ class Found:
     grey: bool
     oblong: float = 0.0  # the fraction of the pictures that are no squares
     aside: Sequence[Aside] = ()
+
+    def using(self, fraction: float) -> "Found":
+        """With a fraction of each class to train on."""
+        return replace(self, train=tuple(part_of(count, fraction) for count in self.train))
 
 
 @dataclass(frozen=True, eq=False)

@@ -71,6 +71,17 @@ class Pictures:
         kept, held = split_rows(self.labels.tolist(), self.names, fraction, seed)
         return self[torch.tensor(kept)], self[torch.tensor(held)]
 
+    def some(self, fraction: float, seed: int) -> "Pictures":
+        """A fraction of each class, at least one, drawn by a seed; what is drawn for less is among what is for more."""
+        if fraction == 1:
+            return self
+        draw = np.random.default_rng(seed)
+        kept = []
+        for number in range(len(self.names)):
+            own = (self.labels == number).nonzero()[:, 0].numpy()
+            kept.append(draw.permutation(own)[: part_of(len(own), fraction)])
+        return self[torch.from_numpy(np.sort(np.concatenate(kept)))]
+
     def fitted(self, size: tuple[int, int], channels: int) -> "Pictures":
         """The same pictures at another size, or with other channels."""
         if (self.store.shape[1], *self.store.shape[2:]) == (channels, *size):
@@ -137,3 +148,8 @@ def split_rows(labels: list[int], names: Sequence[str], fraction: float, seed: i
 def unit(images: Tensor) -> Tensor:
     """Bytes to numbers from 0 to 1."""
     return images.float() / 255
+
+
+def part_of(count: int, fraction: float) -> int:
+    """How many a fraction of a class is: at least one, where there is one."""
+    return min(count, max(1, round(fraction * count)))

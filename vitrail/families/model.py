@@ -94,6 +94,7 @@ families: Registry[type[Model]] = Registry(
         "vitrail.families.vit.model",
         "vitrail.families.cnn.model",
         "vitrail.families.gaussian.model",
+        "vitrail.families.linear.model",
         "vitrail.families.seq2seq.model",
         "vitrail.families.gpt.model",
         "vitrail.families.bert.model",

@@ -49,9 +49,9 @@ def line_chart(
             title = f"<title>best: epoch {x:g}</title>"
             at = f'cx="{frame.x(x):.1f}" cy="{frame.y(y):.1f}"'
             parts.append(f'<circle {at} r="5" fill="none" {stroke} class="best">{title}</circle>')
-    legend = "".join(_key(line) for line in drawn)
+    legend = "".join(key(line) for line in drawn)
     names = " and ".join(line.name for line in drawn)
-    return _svg(parts, f"{names} by {across}") + Markup(f'<p class="legend">{legend}</p>')  # noqa: S704
+    return svg(parts, f"{names} by {across}") + Markup(f'<p class="legend">{legend}</p>')  # noqa: S704
 
 
 def smoothed(points: Sequence[tuple[float, float]], width: int) -> list[tuple[float, float]]:
@@ -61,7 +61,8 @@ def smoothed(points: Sequence[tuple[float, float]], width: int) -> list[tuple[fl
     return [(x, (sums[end] - sums[start]) / (end - start)) for (x, _), (start, end) in zip(points, ends, strict=True)]
 
 
-def _key(line: Line) -> str:
+def key(line: Line) -> str:
+    """What a line is called, beside a piece of it."""
     stroke = f'stroke="var(--{line.colour})" stroke-width="2.5" stroke-dasharray="{line.dash or "none"}"'
     sample = f'<svg viewBox="0 0 28 6" aria-hidden="true"><line x1="0" x2="28" y1="3" y2="3" {stroke}/></svg>'
     return f'<span class="key">{sample}{Markup.escape(line.name)}</span>'
@@ -94,7 +95,7 @@ def dot_chart(dots: Sequence[Dot], across: str, *, percent: bool = False) -> Mar
             f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4.5" fill="{fill}" stroke="var(--first)"><title>{name}</title>'
             f'</circle><text x="{x + shift:.1f}" y="{y - 6:.1f}" text-anchor="{end}">{name}</text>'
         )
-    return _svg(parts, f"by {across}")
+    return svg(parts, f"by {across}")
 
 
 def calibration_chart(bins: Sequence[Bin], unit: str) -> Markup:
@@ -114,7 +115,7 @@ def calibration_chart(bins: Sequence[Bin], unit: str) -> Markup:
             f'<circle cx="{frame.x(one.confidence):.1f}" cy="{frame.y(one.accuracy):.1f}" r="{radius:.1f}" '
             f'fill="var(--first)" fill-opacity="0.75"><title>{title}</title></circle>'
         )
-    return _svg(parts, "accuracy by confidence")
+    return svg(parts, "accuracy by confidence")
 
 
 def confusion_chart(
@@ -152,7 +153,7 @@ def confusion_chart(
                     f'class="count">{count}</text>'
                 )
             parts.append("</a>" if linked else "</g>")
-    return _svg(parts, "confusion matrix", side + 4, side + 4)
+    return svg(parts, "confusion matrix", side + 4, side + 4)
 
 
 class Frame:
@@ -173,6 +174,26 @@ class Frame:
 
     def axes(self, across: str, *, percent: bool = False, across_percent: bool = False) -> str:
         """Lines at round numbers, and what they are."""
+        parts = [self.rules(percent=percent)]
+        low, high = self.across
+        for tick in (one for one in nice(low, high) if low <= one <= high):
+            text = f"{100 * tick:.4g} %" if across_percent else f"{tick:.4g}"
+            parts.append(self.mark(tick, text))
+        parts.append(self.named(across))
+        return "".join(parts)
+
+    def mark(self, value: float, text: str) -> str:
+        """What stands below a place."""
+        return f'<text x="{self.x(value):.1f}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle">{text}</text>'
+
+    def named(self, across: str) -> str:
+        """What the axis is."""
+        middle = (LEFT + WIDTH - RIGHT) / 2
+        name = Markup.escape(across)
+        return f'<text x="{middle}" y="{HEIGHT - 3}" text-anchor="middle" class="axis">{name}</text>'
+
+    def rules(self, *, percent: bool = False) -> str:
+        """Lines across at round numbers."""
         parts = []
         for tick in self.ticks:
             text = f"{100 * tick:.4g} %" if percent else f"{tick:.4g}"
@@ -181,12 +202,6 @@ class Frame:
                 f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>'
                 f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{text}</text>'
             )
-        low, high = self.across
-        for tick in (one for one in nice(low, high) if low <= one <= high):
-            text = f"{100 * tick:.4g} %" if across_percent else f"{tick:.4g}"
-            parts.append(f'<text x="{self.x(tick):.1f}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle">{text}</text>')
-        middle = (LEFT + WIDTH - RIGHT) / 2
-        parts.append(f'<text x="{middle}" y="{HEIGHT - 3}" text-anchor="middle" class="axis">{across}</text>')
         return "".join(parts)
 
 
@@ -211,7 +226,8 @@ def short(name: str, most: int = 16) -> str:
     return name if len(name) <= most else f"{name[: most - 1]}…"
 
 
-def _svg(parts: Sequence[str], title: str, width: float = WIDTH, height: float = HEIGHT) -> Markup:
+def svg(parts: Sequence[str], title: str, width: float = WIDTH, height: float = HEIGHT) -> Markup:
+    """A picture of some parts."""
     body = "".join(parts)
     return Markup(  # noqa: S704  # every name in it was escaped
         f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{Markup.escape(title)}" '

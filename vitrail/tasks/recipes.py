@@ -49,6 +49,8 @@ def read_recipe(
             )
         same = begun is not None and table[section].get("name") == changes.get("name")
         if section == "model" and "name" in changes and not same:  # another model, with none of this one's fields
+            if what in built_in() and not _alike(table[section].get("name", "vit"), changes["name"]):
+                table.pop("optim", None)  # nor what it was learned by
             table[section].clear()
         table[section].update(changes)
     return parse_recipe(override(table, assignments)).absolute()
@@ -57,6 +59,13 @@ def read_recipe(
 def parse_recipe(table: Mapping[str, Any]) -> Recipe:
     """The recipe of the task that a table names."""
     return recipes[table.get("task", "pictures")](**table)
+
+
+def _alike(one: str, other: str) -> bool:
+    """Whether two models are of one family."""
+    from vitrail.families import known_as  # noqa: PLC0415  # which needs torch
+
+    return known_as(one)[0] is known_as(other)[0]
 
 
 def _laid(section: Any, value: Any) -> Any:

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn, optim
 
 from vitrail.core import Stack
-from vitrail.errors import InputError
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -42,11 +41,10 @@ def muon(
     maps: list[nn.Module] = [m for stack in stacks for m in stack.modules() if isinstance(m, nn.Linear)]
     maps = maps or [m for m in model.modules() if isinstance(m, nn.Conv2d)][1:]
     matrices = [one.weight for one in maps if isinstance(one.weight, Tensor) and one.weight.requires_grad]
-    if not matrices:
-        raise InputError("Muon is for matrices, and the model has none in its inside; choose optim.name=adamw.")
     ids = set(map(id, matrices))
     rest = [p for p in model.parameters() if id(p) not in ids]
-    return Together([_adamw(model, rest, lr, decay, betas=betas), Muon(matrices, blocks, decay)])
+    inner = [Muon(matrices, blocks, decay)] if matrices else []  # which a linear map has none of
+    return Together([_adamw(model, rest, lr, decay, betas=betas), *inner])
 
 
 class Muon(optim.Optimizer):

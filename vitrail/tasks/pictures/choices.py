@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from vitrail.data import Found
+from vitrail.families import ViTConfig, known_as
 from vitrail.tasks.pictures.recipe import PictureRecipe
 from vitrail.tasks.pictures.shapes import MEDIUM, SMALL, shape
 from vitrail.tasks.task import Choice, filled
@@ -60,11 +61,12 @@ def _choices(recipe: PictureRecipe, facts: Facts) -> list[Choice]:
     few = f"{m:,} pictures to train on"
     enough = max(15, min(150, round(300_000 / m)))
     with_muon = recipe.optim.name == "muon" or "name" not in recipe.optim.model_fields_set
+    attends = issubclass(known_as(recipe.model.get("name", "vit"))[0], ViTConfig)
+    with_muon = with_muon and (attends or recipe.optim.name == "muon")
     epochs = recipe.train.epochs if "epochs" in recipe.train.model_fields_set else enough
     return [
         *shape(recipe.model, facts),
-        Choice("optim.name", "muon", "it learns in fewer steps than AdamW alone"),
-        *([Choice("optim.lr", 2e-3, "of AdamW, beside Muon")] if with_muon else []),
+        *_optimizer(attends=attends, muon=with_muon),
         Choice("train.epochs", enough, f"{few}: about 300,000 in all, within 15 to 150"),
         Choice("train.batch", 64 if m < 10 * SMALL else 128, few),
         _evaluate(epochs, facts),
@@ -76,6 +78,16 @@ def _choices(recipe: PictureRecipe, facts: Facts) -> list[Choice]:
         Choice("augment.mixup", 0.5 if m < MEDIUM else 0.0, f"{few}: mixtures teach more than they are"),
         Choice("augment.cutmix", 0.5 if m < MEDIUM else 0.0, f"{few}: mixtures teach more than they are"),
     ]
+
+
+def _optimizer(*, attends: bool, muon: bool) -> list[Choice]:
+    if not attends:
+        return [
+            Choice("optim.name", "adamw", "for convolutions it learns in fewer steps than Muon does (bench/README.md)"),
+            Choice("optim.lr", 1e-2, "of a model without attention"),
+        ]
+    beside = [Choice("optim.lr", 2e-3, "of AdamW, beside Muon")] if muon else []
+    return [Choice("optim.name", "muon", "it learns in fewer steps than AdamW alone"), *beside]
 
 
 def _tuning(recipe: PictureRecipe, facts: Facts, weights: Weights) -> list[Choice]:

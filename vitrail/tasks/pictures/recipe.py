@@ -21,6 +21,7 @@ class Data(Config):
     path: str | None = None  # of the pictures: a folder, or a CSV of path and label
     test: Fraction = 0.2  # of the pictures, where they do not come in two parts
     seed: Seed = 0  # of the split, apart from the run's own, so that every run is tested on the same pictures
+    use: Annotated[float, Field(gt=0, le=1)] = 1.0  # of each class to train on; which of them, train.seed decides
     balance: Probability = 0.0  # how far small classes count more: by their size to this power; 1: all classes alike
     bad: Rate = 0.1  # the fraction of files that cannot be read which stops the run
     memory: PositiveFloat = 2.0  # gigabytes of decoded pictures kept in memory, if free; more are kept in a file

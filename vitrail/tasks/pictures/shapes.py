@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 
 from vitrail.families import known_as
 from vitrail.families.cnn.config import CNNConfig
-from vitrail.families.gaussian.config import GaussianConfig
 from vitrail.tasks.task import Choice
 
 if TYPE_CHECKING:
@@ -21,10 +20,10 @@ Shaper = Callable[[dict[str, Any], "Facts"], list[Choice]]
 def shape(model: dict[str, Any], facts: "Facts") -> list[Choice]:
     """What a model of a family leaves open; a preset leaves nothing open but what pictures it is given."""
     name = model.get("name", "vit")
-    chosen = {"vit": _vit, "cnn": _cnn, "gaussian": _gaussian}.get(name)
+    chosen = {"vit": _vit, "cnn": _cnn, "gaussian": _gaussian, "linear": _pictures}.get(name)
     if chosen is not None:
         return chosen(model, facts)
-    return _pictures(model, facts) if issubclass(known_as(name)[0], CNNConfig | GaussianConfig) else []
+    return _pictures(model, facts) if issubclass(known_as(name)[0], CNNConfig) else []
 
 
 def _sizes(facts: "Facts") -> str:

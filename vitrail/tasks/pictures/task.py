@@ -86,7 +86,9 @@ class PictureTask(Task):
                 raise InputError("the recipe names no pictures; give a folder with --data, or set data.source.")
             files = survey(find(path), progress, data.bad)
             found = files.found(data.test, data.seed)
+            found = found.using(data.use)
         else:
+            parts = replace(parts, train=parts.train.some(data.use, recipe.train.seed))
             found = parts.found
         filled, choices = choose(recipe, Facts.of(found, weights, pace_of(weights)))
         config = config_of(filled, len(found.names), weights)
@@ -119,6 +121,7 @@ class PictureTask(Task):
             memory=data.memory,
             progress=progress,
         )
+        parts = replace(parts, train=parts.train.some(data.use, self.recipe.train.seed))
         task = replace(self, decoded=parts)
         if parts.train.names == self.found.names:
             return task

@@ -1,0 +1,113 @@
+"""``vitrail compare``."""
+
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from typer.core import TyperCommand
+
+from vitrail.cli.console import Json, print_json
+from vitrail.terminal.console import results, say, table, tell
+from vitrail.terminal.progress import working
+
+INTERRUPTED = 130  # the exit status of a program that Ctrl-C ended
+
+
+class Greedy(TyperCommand):
+    """--fractions takes all numbers that follow it: ``--fractions 0.01 0.1 1``."""
+
+    def parse_args(self, ctx: "typer.Context", args: list[str]) -> list[str]:  # type: ignore[override]
+        """With one --fractions before each of them."""
+        words, taking = list[str](), False
+        for word in args:
+            if taking and _is_number(word):
+                if words[-1] != "--fractions":
+                    words.append("--fractions")
+            else:
+                taking = word == "--fractions"
+            words.append(word)
+        return super().parse_args(ctx, words)
+
+
+def _is_number(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
+
+
+def compare(
+    what: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="positions, norms, models, generative, kernels, patches, heads, depth or augment, and then data or a "
+            "built-in recipe (default: digits); or recipes, a.toml b.toml; or data of which --vary varies something.",
+            metavar="WHAT",
+        ),
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="Seeds of each cell.", min=1, metavar="N")] = 3,
+    fractions: Annotated[
+        list[float] | None,
+        typer.Option(help="Parts of the pictures to train on: 0.01 0.1 1. Default: all of them.", metavar="F ..."),
+    ] = None,
+    vary: Annotated[
+        list[str] | None,
+        typer.Option(help="A field of the recipe and its values: model.depth=2,4,6. Repeatable.", metavar="FIELD=A,B"),
+    ] = None,
+    minutes: Annotated[
+        float | None, typer.Option(help="Time for all of it; epochs are cut for it.", min=0.1, metavar="N")
+    ] = None,
+    assignments: Annotated[
+        list[str] | None, typer.Option("--set", help="Set any field of all recipes.", metavar="FIELD=VALUE")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Cells at a time. Default: as many as there are cores.", min=1, metavar="N")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder to write. Default: runs/compare-WHAT.", metavar="OUT")
+    ] = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Run cells anew that other code or other data have made.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Set models beside each other on your own data: every cell is an ordinary run, and means, intervals and paired
+    tests say what differs and what is noise. The same command goes on where it was stopped.
+    """
+    with working("Starting ..."):
+        from vitrail.compare.asked import Asked
+        from vitrail.compare.comparing import Comparing
+
+        asked = Asked(
+            tuple(what or ()),
+            seeds,
+            tuple(fractions or ()),
+            tuple(vary or ()),
+            minutes,
+            tuple(assignments or ()),
+            workers,
+            again,
+        )
+        comparing = Comparing(asked, out)
+    try:
+        state = comparing.run()
+    except KeyboardInterrupt:
+        say(f"vitrail: stopped, and what is done is kept; go on with:\n  {comparing.command}")
+        raise typer.Exit(INTERRUPTED) from None
+    if as_json:
+        print_json(state)
+        return
+    from vitrail.compare.shown import table_of
+
+    columns, rows = table_of(state)
+    lines = table(*columns)
+    for row in rows:
+        lines.add_row(*row)
+    results().print(lines)
+    for sentence in state["sentences"]:
+        tell(sentence)
+    say(f"page: {shlex.quote(str(comparing.folder / 'compare.html'))}")
+    if state["failed"]:
+        raise typer.Exit(1)

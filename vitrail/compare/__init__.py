@@ -1,0 +1,12 @@
+"""Many runs beside each other: what differs between them, and what is noise."""
+
+from typing import TYPE_CHECKING
+
+from vitrail.lazy import loader
+
+if TYPE_CHECKING:
+    from vitrail.compare.comparing import compare
+
+__all__ = ["compare"]
+
+__getattr__ = loader(__name__, {"compare": "vitrail.compare.comparing"})

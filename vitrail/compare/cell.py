@@ -1,0 +1,88 @@
+"""One cell, in a process of its own: ``python -m vitrail.compare.cell FOLDER``."""
+
+import shutil
+import sys
+import traceback
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from vitrail.compare.cells import ASKED, DONE, FAILED, code, digest
+from vitrail.compare.measures import measures
+from vitrail.errors import InputError
+from vitrail.families import cost
+from vitrail.files import read_json, write_json
+from vitrail.machine import keep_memory
+from vitrail.runs import Run
+from vitrail.tasks import parse_recipe
+from vitrail.tasks.registry import tasks
+from vitrail.trainer import Training
+from vitrail.training import Interrupted
+
+STOPPED, WRONG = 130, 1
+USUAL = ("seconds", "waited", "epochs")  # numbers of every run, that say nothing of how good it is
+
+
+def run_cell(folder: Path) -> None:
+    """Train what FOLDER.asked.json asks for, from the beginning or from where it was interrupted, and write its
+    numbers.
+    """
+    asked = read_json(folder.with_name(f"{folder.name}.{ASKED}"))
+    recipe = parse_recipe(asked["recipe"])
+    keep_memory()
+    run = Run(folder)
+    if "result" not in run.about:
+        Training([], {}, [], quiet=True, recipe=recipe, typed=asked["command"]).run(
+            str(folder), None, resume=run.started
+        )
+        run = Run(folder)
+    weights = run.weights()
+    values = {name: one for name, one in run.result.items() if isinstance(one, float) and name not in USUAL}
+    task = tasks[recipe.task].prepare(recipe).gathered()
+    model = weights.model().float()
+    for name in asked["measures"]:
+        values |= measures[name](model, task)
+    counted = weights.config.cost() or cost(weights.config)
+    told = {
+        "values": values,
+        "parameters": counted.parameters,
+        "multiply_adds": counted.multiply_adds,
+        "seconds": run.result.get("seconds", 0.0),
+        "steps": run.result.get("steps", 0),
+        "code": code(),
+        "recipe": digest(asked["recipe"]),
+        "data": seen(task),
+    }
+    write_json(folder / DONE, told)
+    shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+
+
+def seen(task: Any) -> str:
+    """What tells the examples that a cell is measured on from others."""
+    held = getattr(task.held_out, "pictures", None)
+    if held is None:
+        return str(task.fingerprint())
+    files = [Path(file).name for file in held.files]
+    return blake2b(repr((held.names, held.labels.tolist(), files)).encode(), digest_size=8).hexdigest()
+
+
+def main(folder: Path) -> int:
+    """Run it; the status of the process."""
+    failed = folder.with_name(f"{folder.name}.{FAILED}")
+    failed.unlink(missing_ok=True)
+    try:
+        run_cell(folder)
+    except (Interrupted, KeyboardInterrupt):
+        return STOPPED
+    except InputError as error:
+        write_json(failed, {"why": str(error)})
+        return WRONG
+    except Exception as error:  # noqa: BLE001  # which is named, and the others go on
+        traceback.print_exc()
+        write_json(failed, {"why": f"{type(error).__name__}: {error}"})
+        return WRONG
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

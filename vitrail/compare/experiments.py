@@ -1,0 +1,90 @@
+"""The experiments that have a name: what is set beside what, and what a paper said of it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from vitrail.config import override
+from vitrail.errors import InputError
+from vitrail.registry import Registry
+
+Measure = Callable[[Any, Any], dict[str, float]]  # of a finished run and its task: more numbers
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One of the things that are compared: what is set for it."""
+
+    name: str
+    fields: Mapping[str, Any] = field(default_factory=dict)  # of the recipe, as "model.depth": 4
+
+
+@dataclass(frozen=True)
+class Axis:
+    """What else is varied: a field, and its values; or the fraction of the data."""
+
+    name: str
+    values: Sequence[float]
+    fields: Callable[[float], Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Arms, and over what they are compared."""
+
+    name: str
+    question: str
+    arms: Sequence[Arm]
+    said: str = ""  # what a paper found
+    axis: Axis | None = None
+    shared: Mapping[str, Any] = field(default_factory=dict)  # what is set for all arms
+    measures: Sequence[str] = ()  # names of more numbers, in ``vitrail.compare.measures``
+    published: Mapping[str, float] = field(default_factory=dict)  # by the names of arms
+
+
+@dataclass(frozen=True)
+class Base:
+    """What an experiment starts from: the configuration that the data has chosen for a ViT."""
+
+    config: Any
+    pictures: int  # to train on
+
+
+experiments: Registry[Callable[[Base], Experiment]] = Registry(
+    "experiment", homes=("vitrail.compare.papers", "vitrail.compare.parts")
+)
+
+
+def over_batches(values: Sequence[int], lr: float, at: int) -> Axis:
+    """Batches of several sizes, with a learning rate for AdamW that grows with the root of the batch."""
+
+    def fields(batch: float) -> dict[str, Any]:
+        return {"train.batch": int(batch), "optim.lr": float(f"{lr * (batch / at) ** 0.5:.3g}")}
+
+    return Axis("batch", values, fields)
+
+
+def over_fractions(values: Sequence[float]) -> Axis:
+    """Parts of the pictures to train on."""
+    return Axis("fraction of the data", values, lambda fraction: {} if fraction == 1 else {"data.use": fraction})
+
+
+def varied(assignments: Sequence[str]) -> list[Arm]:
+    """Arms from fields and their values, as someone types them: model.depth=2,4,6; of several, all together."""
+    arms = [Arm("", {})]
+    for text in assignments:
+        name, equals, values = text.partition("=")
+        each = [value.strip() for value in values.split(",") if value.strip()]
+        if not equals or "." not in name or len(each) < 2:  # noqa: PLR2004
+            raise InputError(f"{text!r} varies nothing; give a field and two values or more: model.depth=2,4,6.")
+        arms = [
+            Arm(f"{arm.name}, {name}={value}".lstrip(", "), {**arm.fields, name.strip(): _read(value)})
+            for arm in arms
+            for value in each
+        ]
+    return arms
+
+
+def _read(text: str) -> Any:
+    """A value as ``--set`` reads it."""
+    return override({}, [f"value={text}"])["value"]

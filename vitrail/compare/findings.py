@@ -1,0 +1,168 @@
+"""What came of all cells: means, differences, and what of it is noise."""
+
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from vitrail.compare.cells import Result
+from vitrail.compare.experiments import Arm, Axis, Experiment
+from vitrail.compare.statistics import Difference, Mean, crossings, difference, holm, mean
+from vitrail.files import whole
+from vitrail.tasks.task import Metric
+
+
+@dataclass(frozen=True, eq=False)
+class Findings:
+    """The numbers of an experiment's cells."""
+
+    experiment: Experiment
+    axis: Axis
+    results: Sequence[Result]
+    metric: Metric
+
+    @cached_property
+    def arms(self) -> list[Arm]:
+        """Those of which there is a number."""
+        there = {result.cell.arm.name for result in self.results}
+        return [arm for arm in self.experiment.arms if arm.name in there]
+
+    def of(self, arm: Arm, at: float, name: str | None = None) -> dict[int, float]:
+        """A number of an arm at a place, by seed."""
+        name = name or self.metric.name
+        return {
+            result.cell.seed: result.values[name]
+            for result in self.results
+            if result.cell.arm.name == arm.name and result.cell.at == at and name in result.values
+        }
+
+    def mean(self, arm: Arm, at: float, name: str | None = None) -> Mean | None:
+        """Over the seeds."""
+        values = list(self.of(arm, at, name).values())
+        return mean(values) if values else None
+
+    @cached_property
+    def differences(self) -> list[tuple[str, float, Difference]]:
+        """Each arm less the first, at each place; corrected for how many there are."""
+        if not self.arms:
+            return []
+        first, *others = self.arms
+        found = [
+            (arm.name, at, apart)
+            for at in self.axis.values
+            for arm in others
+            if (apart := difference(self.of(first, at), self.of(arm, at))) is not None
+        ]
+        corrected = holm([apart.chance for *_, apart in found])
+        return [
+            (name, at, replace(apart, corrected=chance))
+            for (name, at, apart), chance in zip(found, corrected, strict=True)
+        ]
+
+    @property
+    def measured(self) -> list[str]:
+        """All names of numbers, the headline first."""
+        names = dict.fromkeys(name for result in self.results for name in result.values)
+        return [self.metric.name, *(name for name in names if name != self.metric.name)]
+
+    def crossings(self) -> list[tuple[str, str, list[float]]]:
+        """Between which arms' curves, and where."""
+        curves = {
+            arm.name: [(at, found.value) for at in self.axis.values if (found := self.mean(arm, at)) is not None]
+            for arm in self.arms
+        }
+        names = list(curves)
+        return [
+            (one, other, places)
+            for number, one in enumerate(names)
+            for other in names[number + 1 :]
+            if (places := crossings(curves[one], curves[other]))
+        ]
+
+    def sentences(self) -> list[str]:
+        """What is known now, in words."""
+        if not self.arms:
+            return ["No cell has come to a number yet."]
+        first = self.arms[0].name
+        clear = [one for one in self.differences if one[2].differs]
+        unsure = [one for one in self.differences if one[2].differs is None]
+        found = []
+        for name, at, apart in clear:
+            better = (apart.mean.value > 0) == self.metric.higher
+            where = f" at {self.axis.name} {at:g}" if len(self.axis.values) > 1 else ""
+            found.append(
+                f"{name} is {'better' if better else 'worse'} than {first}{where}: {self._points(apart.mean)}."
+            )
+        noise = len(self.differences) - len(clear) - len(unsure)
+        if noise:
+            what = (
+                f"The other {noise} differences"
+                if clear
+                else f"All {noise} differences"
+                if noise > 1
+                else "The difference"
+            )
+            found.append(f"{what} from {first} {'are' if noise > 1 else 'is'} not more than noise.")
+        if unsure:
+            found.append(f"Of {len(unsure)} differences nothing can be said, for there is one seed alone.")
+        return found
+
+    def _points(self, one: Mean) -> str:
+        scale, unit = (100, " points") if self.metric.percent else (1, "")
+        between = "" if one.low is None or one.high is None else f" ({scale * one.low:+.2f} to {scale * one.high:+.2f})"
+        return f"{scale * one.value:+.2f}{unit}{between}"
+
+    def table(self) -> dict[str, Any]:
+        """As it is written down."""
+        return {
+            "metric": asdict(self.metric),
+            "axis": {"name": self.axis.name, "values": list(self.axis.values)},
+            "arms": [self._arm(arm) for arm in self.arms],
+            "differences": [
+                {"arm": name, "at": at, **asdict(apart), "differs": apart.differs}
+                for name, at, apart in self.differences
+            ],
+            "crossings": [{"one": one, "other": other, "at": places} for one, other, places in self.crossings()],
+            "sentences": self.sentences(),
+            "cells": [self._row(result) for result in self.results],
+        }
+
+    def _arm(self, arm: Arm) -> dict[str, Any]:
+        own = [result for result in self.results if result.cell.arm.name == arm.name]
+        means = {
+            name: [
+                None if (found := self.mean(arm, at, name)) is None else {"at": at, **asdict(found)}
+                for at in self.axis.values
+            ]
+            for name in self.measured
+        }
+        return {
+            "name": arm.name,
+            "fields": dict(arm.fields),
+            "parameters": own[0].parameters,
+            "multiply_adds": own[0].multiply_adds,
+            "seconds": mean([result.seconds for result in own]).value,
+            "published": self.experiment.published.get(arm.name),
+            "means": means,
+        }
+
+    def _row(self, result: Result) -> dict[str, Any]:
+        cell = result.cell
+        rest: Mapping[str, Any] = {
+            "parameters": result.parameters,
+            "multiply_adds": result.multiply_adds,
+            "seconds": result.seconds,
+            "steps": result.steps,
+        }
+        return {"arm": cell.arm.name, self.axis.name: cell.at, "seed": cell.seed, **result.values, **rest}
+
+    def write_csv(self, path: Path) -> None:
+        """A line for each cell."""
+        rows = [self._row(result) for result in self.results]
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        with whole(path) as part, part.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, names)
+            writer.writeheader()
+            writer.writerows(rows)

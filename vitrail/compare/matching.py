@@ -1,0 +1,29 @@
+"""Models of other kinds that cost as much as one: the size at which they do."""
+
+from collections.abc import Callable, Iterable
+from math import log
+from typing import Any, Literal
+
+from vitrail.families import configure, cost
+
+Cost = Literal["parameters", "multiply_adds"]
+
+
+def matched(name: str, target: float, by: Cost, sizes: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """Of some sizes of a model the fields of the one whose cost is nearest to what is wanted, by its ratio."""
+
+    def apart(fields: dict[str, Any]) -> float:
+        return abs(log(getattr(cost_of(name, fields), by) / target))
+
+    return min(sizes, key=apart)
+
+
+def cost_of(name: str, fields: dict[str, Any]) -> Any:
+    """What a model costs, by its formula or counted."""
+    config: Any = configure(name, **fields)
+    return config.cost() or cost(config)
+
+
+def sized(make: Callable[[int], dict[str, Any]], widths: Iterable[int]) -> Iterable[dict[str, Any]]:
+    """The fields of a model at each of some widths, those that cannot be left out."""
+    return (make(width) for width in widths)

@@ -1,0 +1,86 @@
+"""More numbers of a finished cell than its own report has: what an experiment is about."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vitrail.data import unit
+from vitrail.registry import Registry
+
+SEEN = 1_000  # pictures of no class
+SURE = 0.9
+BINS = 15
+
+measures: Registry[Callable[[Any, Any], dict[str, float]]] = Registry("measure")
+
+
+@measures.add("batch_statistics")
+@torch.no_grad()
+def batch_statistics(model: Any, task: Any) -> dict[str, float]:
+    """Of a model with batch norms: its accuracy where they go by the examples of a batch as large as those it learned
+    from, instead of by what they gathered; and how far the variances they gathered are from those of the pictures.
+    """
+    norms = [one for one in model.modules() if isinstance(one, nn.modules.batchnorm._BatchNorm)]  # noqa: SLF001
+    if not norms:
+        return {}
+    held, size = task.held_out, task.recipe.train.batch
+    gathered = [one.running_var.clone() for one in norms]
+    state = {name: one.clone() for name, one in model.state_dict().items()}
+    model.eval()
+    for one in norms:
+        one.train()
+    right = 0
+    for rows, labels in zip(held.pictures.rows.split(size), held.pictures.labels.split(size), strict=True):
+        right += int((model(held.normalise(unit(held.pictures.store[rows]))).argmax(1) == labels).sum())
+    for one in norms:
+        one.reset_running_stats()
+        one.momentum = None  # a plain average over what comes
+    for some in task.parts.train.images[:SEEN].split(SEEN // 4):
+        model(held.normalise(unit(some)))
+    ratios = [(one / norm.running_var).log().abs().mean() for one, norm in zip(gathered, norms, strict=True)]
+    model.load_state_dict(state)
+    model.eval()
+    return {
+        "accuracy by batch statistics": right / len(held),
+        "gathered variances off by": float(torch.stack(ratios).mean().exp() - 1),
+    }
+
+
+@measures.add("calibration")
+@torch.no_grad()
+def calibration(model: Any, task: Any) -> dict[str, float]:
+    """How far confidence is from how often it is right, over bins of confidence (Guo et al. 2017); and the loss."""
+    held = task.held_out
+    logits = held.measure(model).outputs.double()
+    labels = held.pictures.labels
+    sure, said = logits.softmax(1).max(1)
+    right = (said == labels).double()
+    bins = (sure * BINS).long().clamp(max=BINS - 1)
+    error = 0.0
+    for number in range(BINS):
+        some = bins == number
+        if some.any():
+            error += float(some.double().mean() * (right[some].mean() - sure[some].mean()).abs())
+    lost = torch.nn.functional.cross_entropy(logits, labels)
+    return {"calibration error": error, "nats": float(lost)}
+
+
+@measures.add("no_class")
+@torch.no_grad()
+def no_class(model: Any, task: Any) -> dict[str, float]:
+    """How sure a model is of pictures of no class: noise, and test pictures with their pixels in another order."""
+    held = task.held_out
+    some = held.pictures.images[:SEEN]
+    draw = torch.Generator().manual_seed(0)
+    order = torch.randperm(some[0, 0].numel(), generator=draw)
+    strange: dict[str, Tensor] = {
+        "noise": torch.randint(0, 256, some.shape, generator=draw, dtype=torch.uint8),
+        "shuffled": some.flatten(2)[:, :, order].reshape(some.shape),
+    }
+    found, model = {}, model.eval()
+    for name, images in strange.items():
+        sure = torch.cat([model(held.normalise(unit(part))).double().softmax(1).amax(1) for part in images.split(256)])
+        found[f"sure of {name}"] = float((sure > SURE).double().mean())
+    return found

@@ -1,0 +1,131 @@
+"""Experiments of the papers: positions, norms, convolutions and attention, generative and discriminative."""
+
+from typing import Any
+
+from vitrail.compare.experiments import Arm, Base, Experiment, experiments, over_batches
+from vitrail.compare.matching import matched, sized
+
+PICTURE = ("image", "channels", "classes")
+
+
+@experiments.add("positions")
+def positions(base: Base) -> Experiment:
+    """How a ViT is told where patches are."""
+    del base
+    names = {
+        "none": "none",
+        "1-D learned": "learned",
+        "2-D learned": "learned2d",
+        "relative": "relative",
+        "2-D sin-cos": "sincos2d",
+        "rotary": "rotary",
+    }
+    return Experiment(
+        "positions",
+        "Does it matter how a ViT is told where its patches are?",
+        [Arm(name, {"model.position": value}) for name, value in names.items()],
+        "Dosovitskiy et al. 2021, table 8 (ViT-B/16, ImageNet 5-shot linear): none .61382, 1-D .64206, 2-D .64001, "
+        "relative .64032: some position matters, which one hardly does.",
+        published={"none": 0.61382, "1-D learned": 0.64206, "2-D learned": 0.64001, "relative": 0.64032},
+    )
+
+
+@experiments.add("norms")
+def norms(base: Base) -> Experiment:
+    """LayerNorm and BatchNorm, before and after each part, by the size of batches."""
+    arms = [
+        Arm(f"{name}Norm, {order}", {"model.norm": norm, "model.order": order})
+        for name, norm in (("Layer", "layer"), ("Batch", "batch"))
+        for order in ("pre", "post")
+    ]
+    most = max(8, base.pictures // 4)
+    return Experiment(
+        "norms",
+        "Does BatchNorm need large batches, where LayerNorm does not?",
+        arms,
+        "Ba et al. 2016: LayerNorm computes the same in training and in use, whatever the batch; Wu and He 2018, "
+        "figure 1: BatchNorm loses as batches get small, for its statistics are then those of few examples.",
+        over_batches([size for size in (2, 4, 8, 16, 32, 64, 128, 256) if size <= most], 1e-3, 64),
+        {"optim.name": "adamw", "train.ema": 0.0},
+        ("batch_statistics",),
+    )
+
+
+@experiments.add("models")
+def models(base: Base) -> Experiment:
+    """Convolutions, attention, and both, at equal parameters and at equal multiply-adds."""
+    config = base.config
+    own = config.cost()
+    fields = {name: getattr(config, name) for name in PICTURE}
+    small = max(config.size) <= 128  # noqa: PLR2004
+    arms = [Arm("ViT", {"model.stem": "patch"})]
+    plain = config.model_copy(update={"stem": "patch"})
+    own = plain.cost()
+    shape = {name: value for name, value in config.model_dump(mode="json").items() if name not in ("head", "factors")}
+    kinds: dict[str, tuple[str, Any]] = {
+        "residual CNN": ("cnn", lambda width: _cnn(fields, width, small=small, residual=True)),
+        "plain CNN": ("cnn", lambda width: _cnn(fields, width, small=small, residual=False)),
+        "hybrid": ("vit", lambda heads: _vit(shape, heads, stem=_stem(config))),
+        "visual tokens": ("vit", lambda heads: _vit(shape, heads, stem=_stem(config), tokens=16)),
+    }
+    for by, words in (("parameters", "as many parameters"), ("multiply_adds", "as many multiply-adds")):
+        target = getattr(own, by)
+        for name, (family, make) in kinds.items():
+            sizes = range(4, 257, 2) if family == "cnn" else range(8, 513, 8)
+            found = matched(family, target, by, sized(make, sizes))  # type: ignore[arg-type]
+            arms.append(Arm(f"{name}, {words}", _named(family, found)))
+    return Experiment(
+        "models",
+        "Which learns more from how many pictures: convolutions, attention, or both?",
+        arms,
+        "Dosovitskiy et al. 2021, figures 3 to 5: ResNets are better with few pictures, ViTs with many; hybrids are "
+        "ahead at small budgets, which vanishes for large models. Wu et al. 2020: visual tokens in place of "
+        "the last convolutions are better at fewer multiply-adds.",
+    )
+
+
+def _stem(config: Any) -> str:
+    return "resnet-small" if config.patch % 4 == 0 else "patch"
+
+
+def _cnn(fields: dict[str, Any], width: int, *, small: bool, residual: bool) -> dict[str, Any]:
+    root, units = ("small", [2, 2, 2]) if small else ("large", [2, 2, 2, 2])
+    return {**fields, "width": width, "root": root, "units": units, "residual": residual}
+
+
+def _vit(shape: dict[str, Any], width: int, **other: Any) -> dict[str, Any]:
+    heads = next(heads for heads in range(max(1, width // 32), 0, -1) if width % heads == 0)
+    return {**shape, "width": width, "heads": heads, "hidden": 2 * width, **other}
+
+
+def _named(family: str, fields: dict[str, Any]) -> dict[str, Any]:
+    """Fields of a recipe for a model, whose pictures' classes are the data's to say."""
+    given = {f"model.{name}": value for name, value in fields.items() if name != "classes" and value is not None}
+    other = {"optim.name": "adamw", "optim.lr": 1e-2} if family == "cnn" else {}
+    return {"model.name": family, **given, **other}
+
+
+@experiments.add("generative")
+def generative(base: Base) -> Experiment:
+    """Gaussians, logistic regression and a ViT, by the amount of data."""
+    still = {"augment.shift": 0.0, "augment.rotate": 0.0, "augment.zoom": 0.0, "augment.flip": 0.0}
+    still |= {"augment.mixup": 0.0, "augment.cutmix": 0.0, "augment.erase": 0.0, "train.smoothing": 0.0}
+    config = base.config
+    side = min(32, *config.size)
+    gaussian = {"model.name": "gaussian", "model.image": side, "model.channels": 1}
+    linear = {"model.name": "linear", "model.image": side, "model.channels": 1}
+    return Experiment(
+        "generative",
+        "Model the classes, or what tells them apart: which is better with how many pictures, and which knows what it "
+        "does not know?",
+        [
+            Arm("Gaussians, one covariance", {**gaussian, "model.covariance": "shared"}),
+            Arm("Gaussians, a covariance each", {**gaussian, "model.covariance": "own"}),
+            Arm("Gaussians, variances each", {**gaussian, "model.covariance": "diagonal"}),
+            Arm("logistic regression", {**linear, "optim.name": "adamw", "optim.lr": 3e-3, **still}),
+            Arm("ViT", {}),
+        ],
+        "Ng and Jordan 2002: the generative model reaches its own, higher error with fewer examples; the "
+        "discriminative one is better in the end.",
+        measures=("calibration", "no_class"),
+    )

@@ -1,0 +1,24 @@
+"""What a comparison shows in a terminal."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from vitrail.tasks.task import Metric
+
+
+def table_of(state: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """The means of each arm at each place, and what it costs."""
+    metric, places = Metric(**state["metric"]), state["axis"]["values"]
+    at = [f">{metric.name}"] if len(places) == 1 else [f">{place:g}" for place in places]
+    rows = []
+    for arm in state["arms"]:
+        means = []
+        for one in arm["means"][metric.name]:
+            if one is None:
+                means.append("-")
+                continue
+            half = "" if one["low"] is None else f" ± {metric.show((one['high'] - one['low']) / 2)}"
+            means.append(f"{metric.show(one['value'])}{half}")
+        rows.append([arm["name"], *means, f"{arm['parameters']:,}", f"{arm['multiply_adds'] / 1e6:,.1f} M"])
+    first = "arm" if len(places) == 1 else state["axis"]["name"]
+    return [first, *at, ">parameters", ">multiply-adds"], rows

@@ -1,0 +1,1 @@
+"""Logistic regression on the pixels: the plainest classifier that learns what to tell apart."""

@@ -1,0 +1,133 @@
+"""compare.html: many runs beside each other, with what differs and what is noise."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from vitrail.report.intervals import Curve, Point, curves_chart, rows_chart
+from vitrail.report.page import write_page
+from vitrail.tasks.sections import Table
+from vitrail.tasks.task import Metric
+
+
+def write_comparison(path: Path, state: Mapping[str, Any]) -> Path:
+    """Write the page, from what compare.json says."""
+    metric = Metric(**state["metric"])
+    charts = {name: _chart(state, name, percent=_percent(name, metric)) for name in _charted(state, metric)}
+    sections = [_means(state, metric), _differences(state, metric), *_more(state, metric)]
+    return write_page(
+        path,
+        "compare.html",
+        title=f"{state['experiment']['name']}, compared",
+        state=state,
+        charts=charts,
+        sections=[{**vars(section), "kind": "table"} for section in sections if section.rows],
+        crossings=[_crossing(one) for one in state["crossings"]],
+    )
+
+
+def _charted(state: Mapping[str, Any], metric: Metric) -> list[str]:
+    """The numbers that are drawn: the headline, and what the experiment is about."""
+    names = dict.fromkeys(name for arm in state["arms"] for name, means in arm["means"].items() if any(means))
+    return [metric.name, *(name for name in names if name != metric.name)]
+
+
+def _percent(name: str, metric: Metric) -> bool:
+    return metric.percent if name == metric.name else name.startswith(("accuracy", "sure", "calibration"))
+
+
+def _curves(state: Mapping[str, Any], name: str) -> list[Curve]:
+    return [
+        Curve(
+            arm["name"],
+            [Point(one["at"], one["value"], one["low"], one["high"]) for one in arm["means"].get(name, []) if one],
+        )
+        for arm in state["arms"]
+    ]
+
+
+def _chart(state: Mapping[str, Any], name: str, *, percent: bool) -> Any:
+    curves = _curves(state, name)
+    if len(state["axis"]["values"]) > 1:
+        return curves_chart(curves, state["axis"]["name"], percent=percent)
+    return rows_chart(curves, percent=percent)
+
+
+def _mean(one: Mapping[str, Any] | None, show: Any) -> str:
+    if one is None:
+        return ""
+    if one["low"] is None:
+        return f"{show(one['value'])} (one seed)"
+    return f"{show(one['value'])} ± {show((one['high'] - one['low']) / 2)}"
+
+
+def _means(state: Mapping[str, Any], metric: Metric) -> Table:
+    places = state["axis"]["values"]
+    rows = []
+    for arm in state["arms"]:
+        cells = [_mean(one, metric.show) for one in arm["means"][metric.name]]
+        said = [] if not _published(state) else ["" if arm["published"] is None else f"{arm['published']:.2%}"]
+        costs = [f"{arm['parameters']:,}", f"{arm['multiply_adds'] / 1e6:,.2f} M", f"{arm['seconds']:,.0f}"]
+        rows.append([arm["name"], *cells, *said, *costs])
+    at = [f">{metric.name}"] if len(places) == 1 else [f">{state['axis']['name']} {place:g}" for place in places]
+    return Table(
+        title=f"Means of {metric.name}",
+        note="Over the seeds, with the half of the interval in which the mean of many more lies with 95 %.",
+        wide=True,
+        columns=(
+            "arm",
+            *at,
+            *([">in the paper"] if _published(state) else []),
+            ">parameters",
+            ">multiply-adds",
+            ">seconds",
+        ),
+        rows=rows,
+    )
+
+
+def _published(state: Mapping[str, Any]) -> bool:
+    return any(arm["published"] is not None for arm in state["arms"])
+
+
+def _differences(state: Mapping[str, Any], metric: Metric) -> Table:
+    scale, unit = (100, " points") if metric.percent else (1, "")
+    first = state["arms"][0]["name"] if state["arms"] else ""
+    rows = []
+    for one in state["differences"]:
+        found = one["mean"]
+        between = "" if found["low"] is None else f"{scale * found['low']:+.2f} to {scale * found['high']:+.2f}"
+        verdict = {True: "differs", False: "noise", None: "one seed"}[one["differs"]]
+        place = [f"{one['at']:g}"] if len(state["axis"]["values"]) > 1 else []
+        chances = [_chance(one["chance"]), _chance(one["corrected"])]
+        rows.append([one["arm"], *place, f"{scale * found['value']:+.2f}{unit}", between, *chances, verdict])
+    place = [f">{state['axis']['name']}"] if len(state["axis"]["values"]) > 1 else []
+    return Table(
+        title=f"Against {first}",
+        note="Differences between cells of the same seed and the same examples; how likely chance alone makes their "
+        "mean as large (paired t-test), and the same corrected for how many there are (Holm 1979), by which it is "
+        "judged at 5 %.",
+        wide=True,
+        columns=("arm", *place, ">difference", ">95 %", ">chance", ">corrected", "which is"),
+        rows=rows,
+    )
+
+
+def _chance(value: float | None) -> str:
+    return "" if value is None else f"{value:.3g}"
+
+
+def _more(state: Mapping[str, Any], metric: Metric) -> list[Table]:
+    """A table for each other number that an experiment is about."""
+    tables, places = [], state["axis"]["values"]
+    for name in _charted(state, metric)[1:]:
+        show = (lambda value: f"{value:.1%}") if _percent(name, metric) else (lambda value: f"{value:.3g}")
+        rows = [[arm["name"], *(_mean(one, show) for one in arm["means"][name])] for arm in state["arms"]]
+        at = [f">{name}"] if len(places) == 1 else [f">{state['axis']['name']} {place:g}" for place in places]
+        tables.append(Table(title=name[:1].upper() + name[1:], wide=True, columns=("arm", *at), rows=rows))
+    return tables
+
+
+def _crossing(one: Mapping[str, Any]) -> str:
+    places: Sequence[float] = one["at"]
+    return f"{one['one']} and {one['other']}, at about {', '.join(f'{place:.2g}' for place in places)}"
