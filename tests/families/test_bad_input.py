@@ -13,7 +13,7 @@ TINY = {"image": 8, "patch": 4, "width": 12, "depth": 1, "heads": 3, "classes": 
     ("name", "fields", "says"),
     [
         ("vit-b16", {}, "model 'vit-b16' is not known; did you mean 'vit-b/16'?"),
-        ("resnet", {}, "model 'resnet' is not known; choose one of bert, bert-base, "),
+        ("xyz", {}, "model 'xyz' is not known; choose one of bert, bert-base, "),
         (7, {}, "model 7 is not known; choose one of"),
         ("vit-b/16", {"clases": 3}, "field 'clases' is not known; did you mean 'classes'?"),
         ("vit", {"width": 100, "depth": 2, "heads": 3}, "width=100 is not divisible by heads=3; choose width=99 or"),

@@ -48,7 +48,7 @@ def test_a_picture_of_another_size_other_channels_and_classes():
     colour = vt.build("cnn", **adapted.config.model_dump()).eval()
     colour.load_state_dict(adapted.state)
     torch.testing.assert_close(colour.pooled(grey.expand(-1, 3, -1, -1)), model.pooled(grey), rtol=1e-4, atol=1e-5)
-    assert float(colour(grey.expand(-1, 3, -1, -1)).abs().max()) == 0
+    assert colour(grey.expand(-1, 3, -1, -1)).abs().max().item() == 0
     with pytest.raises(InputError, match="their own width"):
         type(model).adapt(model.config, model.state_dict(), width=32)
 

@@ -8,7 +8,8 @@ import vitrail as vt
 from vitrail.families import configure, cost
 
 # The first eight and three hybrids are those of the same models in timm (peers/); the ViT paper's table 1 has 86M, 307M
-# and 632M for B, L and H. Those of GPT-2 and BERT are HF's GPT2LMHeadModel's and BertForMaskedLM's of the same shapes.
+# and 632M for B, L and H. Those of ResNets are torchvision's, those of GPT-2 and BERT HF's GPT2LMHeadModel's and
+# BertForMaskedLM's of the same shapes.
 PARAMETERS = {
     "vit-ti/16": 5_717_416,
     "vit-s/16": 22_050_664,
@@ -28,6 +29,14 @@ PARAMETERS = {
     "r+vit-micro/4": 852_714,
     "r26+vt-s/32": 36_585_896,
     "r+vt-micro/4": 870_250,
+    "resnet18": 11_689_512,
+    "resnet34": 21_797_672,
+    "resnet50": 25_557_032,
+    "resnet101": 44_549_160,
+    "resnet152": 60_192_808,
+    "plain18": 11_515_688,
+    "plain34": 21_623_848,
+    "resnet-small": 824_328,
     "seq2seq-tiny": 5_421_568,
     "seq2seq-small": 15_565_824,
     "seq2seq-base": 60_522_496,
@@ -46,10 +55,11 @@ PARAMETERS = {
     "bert-large": 335_174_458,
     "minilm-l6": 22_744_506,
 }
-PICTURES = [name for name in PARAMETERS if "vit" in name or "vt" in name]
+PICTURES = [name for name in PARAMETERS if any(part in name for part in ("vit", "vt", "resnet", "plain"))]
 
 # GFLOPS of torchvision's documentation of its vit_b_16 and so on, in which a multiply-add counts as one.
 PUBLISHED_GIGA = {"vit-b/16": 17.56, "vit-b/32": 4.41, "vit-l/16": 61.55, "vit-l/32": 15.38, "vit-h/14": 167.29}
+PUBLISHED_GIGA |= {"resnet18": 1.81, "resnet34": 3.66, "resnet50": 4.09, "resnet101": 7.80, "resnet152": 11.51}
 
 
 def test_every_preset_is_pinned():

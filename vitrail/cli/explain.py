@@ -88,7 +88,7 @@ def explain(
             methods[name]  # a name it does not know is an error
         sides = None if size is None else parse_size("--size", size)
         predictor = Predictor.of(Run(run).weights(normalise=normalise), size=sides, inside=True)
-        config = predictor.model.config
+        config = predictor.attending.config
         _check_tokens(predictor.size, config.patch)
         wanted = None if label is None else _index(predictor.labels, label)
         layer_index, head_index = _site(config, layer, head)
@@ -109,7 +109,7 @@ def explain(
             continue
         name = _free(Path(one.name).stem if one.name != "-" else "picture", written)
         explanation = explain_picture(
-            predictor.model,
+            predictor.attending,
             predictor.image(pixels),
             label=wanted,
             names=method,
@@ -125,7 +125,7 @@ def explain(
                 pixels,
                 explanation,
                 labels=predictor.labels,
-                model=predictor.model,
+                model=predictor.attending,
                 title=title,
                 source=printable(Path(one.name).name) if one.name != "-" else name,
                 truth=_truth(one.name, predictor.labels),

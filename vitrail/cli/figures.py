@@ -50,7 +50,7 @@ def figures(
         drawing = Figures(Output(out, force=force))
     for note in predictor.notes:
         say(f"note: {note}")
-    model = predictor.model
+    model = predictor.attending
     images, labels, why = _pictures(opened, data, predictor, count)
     with working("Drawing ..."):
         drawing.unless(partial(drawing.filters, model))

@@ -138,7 +138,7 @@ def _layer(path: str, layer: int, picture: str | None, normalise: str | None) ->
     predictor = Predictor.of(run.weights(normalise=normalise), head=False, inside=True)
     for note in predictor.notes:
         say(f"note: {note}")
-    model = predictor.model
+    model = predictor.attending
     number = from_one("layer", layer, len(model.blocks))
     sublayer = model.blocks[number].attention
     if sublayer is None:

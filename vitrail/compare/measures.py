@@ -22,7 +22,7 @@ def batch_statistics(model: Any, task: Any) -> dict[str, float]:
     """Of a model with batch norms: its accuracy where they go by the examples of a batch as large as those it learned
     from, instead of by what they gathered; and how far the variances they gathered are from those of the pictures.
     """
-    norms = [one for one in model.modules() if isinstance(one, nn.modules.batchnorm._BatchNorm)]  # noqa: SLF001
+    norms: list[Any] = [one for one in model.modules() if isinstance(one, nn.modules.batchnorm._BatchNorm)]  # noqa: SLF001
     if not norms:
         return {}
     held, size = task.held_out, task.recipe.train.batch

@@ -18,7 +18,7 @@ class PictureModel(Model):
     def answers_and_features(self, image: Tensor) -> tuple[Tensor, Tensor]:
         """(b c H W) -> logits (b classes), and what they are made of, a vector for each picture (b w)."""
 
-    def forward(self, image: Tensor, *, shortest: bool = False, **how: Any) -> Tensor:  # noqa: ARG002
+    def forward(self, image: Tensor, *, shortest: bool = False, apart: bool = False) -> Tensor:  # noqa: ARG002
         """(b c H W) -> logits (b classes)."""
         return self.answers_and_features(image)[0]
 

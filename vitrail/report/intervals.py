@@ -102,6 +102,6 @@ def _span(points: Sequence[Point]) -> tuple[float, float]:
 
 
 def _shown(point: Point, *, percent: bool) -> str:
-    show = (lambda value: f"{value:.2%}") if percent else (lambda value: f"{value:.4g}")
-    between = "" if point.low is None or point.high is None else f" ({show(point.low)} to {show(point.high)})"
-    return f"{show(point.y)}{between}"
+    form = ".2%" if percent else ".4g"
+    between = "" if point.low is None or point.high is None else f" ({point.low:{form}} to {point.high:{form}})"
+    return f"{point.y:{form}}{between}"

@@ -74,7 +74,7 @@ def _relation(a: Tensor, b: Tensor, heads: int, mask: Mask | None) -> Tensor:
     """Log softmax(a b^T / sqrt(d)) of tokens (b n w), in so many parts of the width."""
     a, b = (x.float().unflatten(-1, (heads, -1)).transpose(1, 2) for x in (a, b))
     scores = a @ b.mT * a.shape[-1] ** -0.5
-    seen = None if mask is None else mask.visible(*scores.shape[-2:], scores.device)
+    seen = None if mask is None else mask.visible(scores.shape[-2], scores.shape[-1], scores.device)
     return F.log_softmax(scores if seen is None else scores.masked_fill(~seen, UNSEEN), -1)
 
 

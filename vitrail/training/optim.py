@@ -38,9 +38,9 @@ def muon(
     In a model without blocks they are the kernels of its convolutions, but for the first.
     """
     stacks = [module for module in model.modules() if isinstance(module, Stack)]
-    maps: list[nn.Module] = [m for stack in stacks for m in stack.modules() if isinstance(m, nn.Linear)]
-    maps = maps or [m for m in model.modules() if isinstance(m, nn.Conv2d)][1:]
-    matrices = [one.weight for one in maps if isinstance(one.weight, Tensor) and one.weight.requires_grad]
+    linears = [m for stack in stacks for m in stack.modules() if isinstance(m, nn.Linear)]
+    kernels = [m for m in model.modules() if isinstance(m, nn.Conv2d)][1:]
+    matrices = [one.weight for one in linears or kernels if one.weight.requires_grad]
     ids = set(map(id, matrices))
     rest = [p for p in model.parameters() if id(p) not in ids]
     inner = [Muon(matrices, blocks, decay)] if matrices else []  # which a linear map has none of

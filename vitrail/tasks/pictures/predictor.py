@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -14,7 +15,7 @@ from torch import Tensor
 from vitrail.core.embeddings import check_size
 from vitrail.data import Normalise, Unreadable, files_in, listed_in, read_pixels, unit
 from vitrail.errors import InputError
-from vitrail.families import at_once
+from vitrail.families import ViT, at_once
 from vitrail.families.picture_model import PictureModel
 from vitrail.weights import Weights
 from vitrail.weights.onnx import OnnxModel
@@ -79,7 +80,7 @@ class Predictor:
         says so.
         """
         path, config, notes = weights.path, weights.config, weights.remarks
-        model = weights.model().float()
+        model: Any = weights.model().float()
         if not isinstance(model, PictureModel | OnnxModel):
             raise InputError(f"{path!r} is a {weights.family}, and takes no pictures.")
         if inside and isinstance(model, OnnxModel):
@@ -94,7 +95,16 @@ class Predictor:
             notes.append("nothing says how pictures are normalised; mean 0.5 and std 0.5 are assumed")
         size = size or config.size
         check_size("size", size, config.step)
-        return cls(model, class_names(weights), normalisation(weights), weights, size, tuple(notes))
+        return cls(
+            cast("PictureModel", model), class_names(weights), normalisation(weights), weights, size, tuple(notes)
+        )
+
+    @property
+    def attending(self) -> ViT:
+        """The model, for who looks at its attention."""
+        if not isinstance(self.model, ViT):
+            raise InputError(f"{self.weights.path!r} is a {self.weights.family}, without attention to look at.")
+        return self.model
 
     @torch.inference_mode()
     def features(self, inputs: Iterable[Input]) -> Iterator[tuple[Input, Tensor | str]]:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from vitrail.data.normalise import NORMALISATIONS
@@ -24,6 +25,7 @@ from vitrail.weights.weights import (
     stated_normalise,
 )
 
+KINDS = (".safetensors", ".pt", ".pth", ".bin")
 LARGE = 7  # the side of the first kernels, before a pooling
 
 
@@ -50,7 +52,10 @@ class TimmResNet(Format):
                 normalise = NORMALISATIONS["imagenet"]
                 assumed = "nothing says how pictures are normalised; 'imagenet' is assumed, as most such weights want"
         request.check(path, config)
-        state, over = moved(path, self.name, _moves(config), tensors, strict=request.strict)
+        counters = _counters(config)
+        rest = {name: one for name, one in tensors.items() if name not in counters.values()}
+        state, over = moved(path, self.name, _moves(config), rest, strict=request.strict)
+        state |= {ours: tensors[name].read() if name in tensors else torch.tensor(0) for ours, name in counters.items()}
         notes = [f"left out: {listed(over, len(over))}"] if over else []
         fit = stated_fit(about or {})
         return Weights(path, self.name, self.family, config, state, normalise, labels, notes, assumed, fit)
@@ -62,7 +67,8 @@ class TimmResNet(Format):
         tensors: dict[str, Tensor] = {}
         for move in _moves(config):
             tensors |= move.write(state)
-        write_tensors(path, {name: one.contiguous() for name, one in tensors.items()}, self.name)
+        tensors |= {theirs: state[ours] for ours, theirs in _counters(config).items()}
+        write_tensors(path, {name: one.contiguous() for name, one in tensors.items()}, self.name, KINDS)
         write_json(path.with_name(f"{path.name}.json"), described(config, self.name, usage))
 
 
@@ -94,10 +100,16 @@ def _moves(config: CNNConfig) -> Iterator[Move]:
         ours = one.path.removesuffix(".conv")
         yield Move.one(f"{ours}.conv.weight", f"{conv}.weight")
         yield from both(f"{ours}.norm", norm)
-        for name in ("running_mean", "running_var", "num_batches_tracked"):
+        for name in ("running_mean", "running_var"):
             yield Move.one(f"{ours}.norm.{name}", f"{norm}.{name}")
     if config.classes:
         yield from both("head.logits", "fc")
+
+
+def _counters(config: CNNConfig) -> dict[str, str]:
+    """What counts the batches that a norm has seen, by our names."""
+    names = [(one.path.removesuffix(".conv"), _theirs(one.path)[1]) for one in config.convolutions()]
+    return {f"{ours}.norm.num_batches_tracked": f"{theirs}.num_batches_tracked" for ours, theirs in names}
 
 
 def _theirs(path: str) -> tuple[str, str]:
