@@ -51,6 +51,7 @@ DEFAULTS = {
     "convert": ["runs/all", "moved"],
     "shrink": ["runs/all", "--way", "quantize=4"],
     "export": ["runs/all"],
+    "compare": ["all", "--vary", "model.depth=1,2", "--seeds", "1", "--set", "train.epochs=1"],
     "models": [],
     "recipes": [],
 }
@@ -71,7 +72,7 @@ def test_with_its_defaults(place, tmp_path, verb):
 
 
 @pytest.mark.parametrize("columns", [60, 80, 160])
-@pytest.mark.parametrize("verb", [name for name in DEFAULTS if name not in ("train", "explain", "figures")])
+@pytest.mark.parametrize("verb", [name for name in DEFAULTS if name not in ("train", "explain", "figures", "compare")])
 def test_tables_fit_the_terminal(place, tmp_path, invoke, monkeypatch, verb, columns):  # noqa: PLR0917
     """No line is cut with dots, and tables stay within the width; a sentence, or a row of a result, may wrap."""
     shutil.copytree(place, tmp_path / "here")

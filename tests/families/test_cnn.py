@@ -1,5 +1,6 @@
 """Convolutional networks: their cost, their adapting, and that a residual one begins as its shortcuts."""
 
+import onnxruntime
 import pytest
 import torch
 
@@ -10,6 +11,8 @@ from vitrail.families.catalogue import price
 from vitrail.families.cnn.config import CNNConfig
 from vitrail.trainer import train
 from vitrail.training.optim import muon
+from vitrail.weights import read
+from vitrail.weights.onnx import save_onnx
 
 SMALL = {"image": 12, "channels": 1, "classes": 5, "root": "small", "width": 8, "units": (1, 2)}
 
@@ -76,3 +79,27 @@ def test_it_learns_and_is_used_as_any_other(tmp_path):
     again = vt.load(tmp_path / "resnet.safetensors")
     x = torch.rand(3, 1, 8, 8)
     assert torch.equal(again(x), model(x))
+
+
+@pytest.mark.parametrize(
+    ("family", "fields", "free"),
+    [("cnn", SMALL, True), ("linear", {"image": 6, "channels": 1, "classes": 5}, False)],
+)
+def test_it_is_written_as_an_onnx_file(tmp_path, family, fields, free):
+    """And says the same there, of pictures of any size where it takes any."""
+    model = vt.build(family, **fields).eval()
+    for parameter in model.parameters():
+        parameter.data.normal_(std=0.2)
+    vt.save(model, tmp_path / "run", labels=tuple("abcde"), normalise={"mean": [0.3], "std": [0.5]})
+    weights = read(tmp_path / "run")
+    assert save_onnx(weights, tmp_path / "model.onnx") == free
+    session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
+    side = fields["image"]
+    for size in [(side, side), *([(side + 4, side + 1)] if free else [])]:
+        x = torch.rand(3, 1, *size)
+        logits, features = session.run(None, {"pictures": x.numpy()})
+        with torch.no_grad():
+            expected = model.answers_and_features((x - 0.3) / 0.5)
+        torch.testing.assert_close(torch.from_numpy(logits), expected[0], rtol=0, atol=1e-4)
+        torch.testing.assert_close(torch.from_numpy(features), expected[1], rtol=0, atol=1e-4)
+    assert read(tmp_path / "model.onnx").family == family

@@ -71,9 +71,9 @@ def embed(
         keep_memory()
         opened = Run(run)
         weights = opened.answering(normalise=normalise)
-    if weights.family == "vit" and pool is not None:
+    if weights.pictures and pool is not None:
         raise InputError(f"--pool is of text, and {run!r} takes pictures; leave it out.")
-    pictures = weights.family == "vit"
+    pictures = weights.pictures
     found = _pictures(weights, inputs) if pictures else _lines(opened.trained(weights), inputs, pool or "mean")
     if library is not None:
         _show(found, library.nearest(found.vectors, min(top, len(library))), as_json=as_json)

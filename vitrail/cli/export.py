@@ -47,7 +47,7 @@ def export(
         opened = Run(run)
         weights = opened.weights()
         folder = opened.path if opened.path.is_dir() else Path()
-        pictures = weights.family == "vit"
+        pictures = weights.pictures
         target = out or folder / (("model.int8.onnx" if int8 else "model.onnx") if pictures else "onnx")
         check_free(target, force=force, option="--out")
     for note in weights.remarks:

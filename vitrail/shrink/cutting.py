@@ -38,7 +38,7 @@ class Image(Change):
 
     def check(self, weights: Weights) -> None:
         if weights.family != "vit":
-            raise InputError(f"{weights.path!r} is a {weights.family}, which looks at no pictures.")
+            raise InputError(f"{weights.path!r} is a {weights.family}, whose pictures are not cut in patches.")
         config, sides = weights.config, " x ".join(map(str, weights.config.size))
         if self.share >= 1 and (self.share % config.patch or self.share >= min(config.size)):
             raise InputError(

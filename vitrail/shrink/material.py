@@ -48,7 +48,7 @@ def _gathered(recipe: Recipe, progress: Progress) -> Task:
 
 def size_of(weights: Weights) -> dict[str, Any]:
     """The fields of a recipe's model that have it look at inputs as some weights do."""
-    return _size(weights.config) if weights.family == "vit" else {}
+    return _size(weights.config) if weights.pictures else {}
 
 
 def size_of_task(task: Task) -> dict[str, Any]:

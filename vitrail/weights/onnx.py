@@ -24,7 +24,8 @@ from torch import Tensor, nn
 
 from vitrail.data.normalise import Normalise
 from vitrail.errors import AGAIN, InputError
-from vitrail.families import ViT
+from vitrail.families import families
+from vitrail.families.picture_model import PictureModel
 from vitrail.files import whole
 from vitrail.weights.onnx_fused import fused
 from vitrail.weights.weights import (
@@ -50,16 +51,16 @@ def save_onnx(weights: Weights, path: Path, *, own: bool = False) -> bool:
     of the model's size, and for ONNX Runtime alone, which runs it sooner.
     """
     model = weights.model().float() if not isinstance(weights, OnnxWeights) else None
-    if not isinstance(model, ViT):
+    if not isinstance(model, PictureModel):
         what = "is an ONNX file already" if model is None else f"is a {weights.family}, which labels no pictures"
-        raise InputError(f"{weights.path!r} {what}; give a run, or weights, of a vit.")
+        raise InputError(f"{weights.path!r} {what}; give a run, or weights, of pictures.")
     size = 4 * sum(tensor.numel() for tensor in model.state_dict().values())
     if size > LARGEST:
         raise InputError(f"{weights.path!r} has {size / 1e9:.1f} GB of weights, and a file of this kind holds 1.5 GB.")
     made = _Whole(model, normalisation(weights)).eval()
     usage = Usage(weights.normalise, weights.labels, weights.fit)
     about = described(weights.config, "vitrail", usage)
-    any_size = not own and _least(weights.config) <= min(weights.config.grid)
+    any_size = not own and _least(weights.config) <= min(grid_of(weights.config))
     for free in (True, False) if any_size else (False,):
         try:
             with fused(model) if own else nullcontext():
@@ -90,7 +91,7 @@ def written(graph: Any, path: Path, about: dict[str, Any]) -> Iterator[Path]:
 def _try(path: Path, model: nn.Module, config: Any, *, free: bool) -> None:
     """A file's answers are the model's, at its own size and, if it may have any, at others."""
     session = OnnxModel(path, config).session
-    (down, across), patch = config.size, config.patch
+    (down, across), patch = config.size, config.step
     sizes = [(down, across), *([(down + patch, across), (down, across + 2 * patch)] if free else [])]
     for number, (height, width) in enumerate(sizes, 1):
         pictures = torch.rand(number, config.channels, height, width)
@@ -109,7 +110,7 @@ class _Whole(nn.Module):
     mean: Tensor
     std: Tensor
 
-    def __init__(self, model: ViT, normalise: Normalise) -> None:
+    def __init__(self, model: PictureModel, normalise: Normalise) -> None:
         super().__init__()
         self.model = model
         self.register_buffer("mean", torch.tensor(normalise.mean).view(-1, 1, 1))
@@ -122,7 +123,7 @@ class _Whole(nn.Module):
 
 def _exported(model: nn.Module, config: Any, *, free: bool) -> Any:
     """The graph; to be free in size it is followed at a size that has nothing in common with the model's own."""
-    patch, (down, across) = config.patch, config.grid
+    patch, (down, across) = config.step, grid_of(config)
     shape: dict[int, Any] = {0: torch.export.Dim("batch", min=1, max=2**20)}
     if free:
         down, across = max(3, down + 1), max(4, across + 2 + (down + 1 == across + 2))
@@ -141,10 +142,16 @@ def _exported(model: nn.Module, config: Any, *, free: bool) -> Any:
         )
 
 
+def grid_of(config: Any) -> tuple[int, int]:
+    """How many steps of its size pictures have down and across: patches of a ViT, pixels of others."""
+    down, across = config.size
+    return down // config.step, across // config.step
+
+
 def _least(config: Any) -> int:
     """Patches down and across, at least, of pictures that a file is free in: enough for all that are merged."""
     gone, needed = 0, 4
-    for count in config.merges:
+    for count in getattr(config, "merges", ()):
         needed, gone = max(needed, gone + 2 * count), gone + count
     return ceil(sqrt(needed))
 
@@ -258,7 +265,7 @@ def read_onnx(path: Path, *, stated: Sequence[str] = ()) -> OnnxWeights:
     if stated:
         raise InputError(f"{str(path)!r} says itself what it is, and normalises pictures; leave {stated[0]} out.")
     about = metadata(path)
-    if about["family"] != "vit":
+    if about["family"] not in families or families[about["family"]].task != "pictures":
         raise InputError(f"{str(path)!r} says that it is a {about['family']!r}, which no ONNX file here is; {AGAIN}.")
     config = checked_config(str(path), about["family"], about["model"], {})
     unit = Normalise((0.0,) * config.channels, (1.0,) * config.channels)  # it normalises pictures itself

@@ -44,6 +44,11 @@ class Weights:
         """All that someone should know who gives it pictures."""
         return [*self.notes, *([self.assumed] if self.assumed else [])]
 
+    @property
+    def pictures(self) -> bool:
+        """Whether it is of a model that labels pictures."""
+        return families[self.family].task == "pictures"
+
     def adapted(self, *, head: str = "keep", **changes: Any) -> "Weights":
         """For another size of pictures, other channels, patches or classes; with a fresh head, if asked for."""
         adapted = families[self.family].adapt(self.config, self.state, self.normalise, head=head, **changes)

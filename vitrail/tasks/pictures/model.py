@@ -70,7 +70,7 @@ def check_teacher(recipe: PictureRecipe, config: Any) -> None:
 def read_teacher(path: str, names: tuple[str, ...], channels: int) -> Weights:
     """The weights of a run to learn from, which answers with the same classes."""
     weights = read(path)
-    if weights.family != "vit":
+    if not weights.pictures:
         raise InputError(f"the teacher {path!r} is a {weights.family}, which labels no pictures; give a run that does.")
     if weights.labels != names:
         said = ", ".join(weights.labels[:5]) if weights.labels else "none"

@@ -34,6 +34,7 @@ from vitrail.tasks.pictures.augment import augmenter
 from vitrail.tasks.pictures.choices import CHEAP, Facts, choose, sides_for
 from vitrail.tasks.pictures.examples import TestPictures, TrainingPictures, class_weights, classify, label_loss
 from vitrail.tasks.pictures.gaussian import FittedGaussians, fit_gaussians
+from vitrail.tasks.pictures.gaussian import sections as gaussian_sections
 from vitrail.tasks.pictures.head import Fitted, Reading, features, fit_head, headed, readings, widest
 from vitrail.tasks.pictures.model import (
     adapted,
@@ -56,6 +57,7 @@ from vitrail.weights.weights import normalisation
 
 if TYPE_CHECKING:
     from vitrail.families import ViT
+    from vitrail.families.gaussian.model import Gaussian
     from vitrail.weights import Weights
 
 
@@ -378,7 +380,10 @@ class PictureTask(Task):
 
     def sections(self, measurement: Measurement) -> list[Section]:
         predicted = None if self.head is None else self.head.predicted
-        return shown.sections(self.parts, measurement.scores, measurement.outputs, predicted)
+        own = (
+            [] if self.fitted is None else gaussian_sections(cast("Gaussian", self.model()), self.normalise, self.names)
+        )
+        return own + shown.sections(self.parts, measurement.scores, measurement.outputs, predicted)
 
     def preview(self) -> list[Section]:
         return shown.preview(self.examples)
