@@ -1,6 +1,8 @@
 """``vitrail explain``."""
 
 import re
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from itertools import chain, count, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +15,7 @@ from vitrail.terminal.console import printable, say, tell
 from vitrail.terminal.progress import counting, working
 
 if TYPE_CHECKING:
-    from vitrail.tasks.pictures.predictor import Input
+    from vitrail.tasks.pictures.predictor import Input, Predictor
 
 TOKENS = 16_384  # of a picture that is explained, at most
 FEW = 20  # pictures up to which the index is written after each; then after so many
@@ -76,10 +78,9 @@ def explain(
         raise InputError("name pictures to explain, or give sentences to a model of text with --text.")
     with working("Starting ..."):
         from vitrail.files import Output
-        from vitrail.lens import explain as explain_picture
         from vitrail.lens import methods
         from vitrail.machine import keep_memory
-        from vitrail.report.explain import write_explanation, write_index
+        from vitrail.report.explain import write_index
         from vitrail.runs import Run
         from vitrail.tasks.pictures.predictor import Predictor, inputs_of
 
@@ -88,10 +89,8 @@ def explain(
             methods[name]  # a name it does not know is an error
         sides = None if size is None else parse_size("--size", size)
         predictor = Predictor.of(Run(run).weights(normalise=normalise), size=sides, inside=True)
-        config = predictor.attending.config
-        _check_tokens(predictor.size, config.patch)
         wanted = None if label is None else _index(predictor.labels, label)
-        layer_index, head_index = _site(config, layer, head)
+        explained = _explainer(predictor, wanted, method, layer, head, steps)
         pictures = _apart(list(inputs_of(inputs)), out)
         output = Output(out, force=force)
     for note in predictor.notes:
@@ -108,34 +107,64 @@ def explain(
             print_json({"file": one.name, "error": pixels}) if as_json else None
             continue
         name = _free(Path(one.name).stem if one.name != "-" else "picture", written)
-        explanation = explain_picture(
-            predictor.attending,
-            predictor.image(pixels),
-            label=wanted,
-            names=method,
-            layer=layer_index,
-            head=head_index,
-            steps=steps,
-            progress=counting(f"{printable(one.name)}: "),
-        )
-        with working("Drawing ..."):
-            written[name] = write_explanation(
-                output,
-                name,
-                pixels,
-                explanation,
-                labels=predictor.labels,
-                model=predictor.attending,
-                title=title,
-                source=printable(Path(one.name).name) if one.name != "-" else name,
-                truth=_truth(one.name, predictor.labels),
-            )
+        source = printable(Path(one.name).name) if one.name != "-" else name
+        told = {"source": source, "truth": _truth(one.name, predictor.labels), "title": title}
+        with explained(one.name, pixels) as write:
+            written[name] = write(output, name, labels=predictor.labels, **told)
             if len(pictures) > 1 and (len(written) <= FEW or len(written) % FEW == 0):  # there at any moment
                 index = write_index(output, written, unread.lines)
         _say(one.name, written[name], out / f"{name}.html", as_json=as_json)
     if index is not None:
         say(f"all of them: {write_index(output, written, unread.lines)}")
     unread.finish()
+
+
+def _explainer(
+    predictor: "Predictor",
+    wanted: int | None,
+    method: list[str] | None,
+    layer: int | None,
+    head: int | None,
+    steps: int,
+) -> Callable[[str, Any], AbstractContextManager[Callable[..., dict[str, Any]]]]:
+    """What looks at a picture, and gives what writes down what was seen."""
+    from vitrail.families import ViT
+    from vitrail.lens import explain as explain_picture
+    from vitrail.lens.evidence import evidence
+    from vitrail.report.evidence import write_evidence
+    from vitrail.report.explain import write_explanation
+
+    if not isinstance(predictor.model, ViT):
+        if method or layer or head:
+            raise InputError(f"{predictor.weights.path!r} has no attention; leave --method, --layer and --head out.")
+
+        @contextmanager
+        def plain(_: str, pixels: Any) -> Iterator[Callable[..., dict[str, Any]]]:
+            with working("Drawing ..."):
+                found = evidence(predictor.model, predictor.image(pixels), wanted)
+                yield lambda output, name, **told: write_evidence(output, name, pixels, found, **told)
+
+        return plain
+    model = predictor.attending
+    _check_tokens(predictor.size, model.config.patch)
+    layer_index, head_index = _site(model.config, layer, head)
+
+    @contextmanager
+    def attending(name: str, pixels: Any) -> Iterator[Callable[..., dict[str, Any]]]:
+        found = explain_picture(
+            model,
+            predictor.image(pixels),
+            label=wanted,
+            names=method,
+            layer=layer_index,
+            head=head_index,
+            steps=steps,
+            progress=counting(f"{printable(name)}: "),
+        )
+        with working("Drawing ..."):
+            yield lambda output, name, **told: write_explanation(output, name, pixels, found, model=model, **told)
+
+    return attending
 
 
 def _alone(pictures: list[str] | None) -> None:
