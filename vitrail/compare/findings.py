@@ -9,9 +9,19 @@ from typing import Any
 
 from vitrail.compare.cells import Result
 from vitrail.compare.experiments import Arm, Axis, Experiment
-from vitrail.compare.statistics import Difference, Mean, crossings, difference, holm, mean
+from vitrail.compare.statistics import LEVEL, Difference, Mean, crossings, difference, holm, mean
 from vitrail.files import whole
 from vitrail.tasks.task import Metric
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """Two arms of which the other is better beyond some place; clear, if both are so by more than noise."""
+
+    one: str
+    other: str
+    at: tuple[float, ...]
+    clear: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,19 +77,29 @@ class Findings:
         names = dict.fromkeys(name for result in self.results for name in result.values)
         return [self.metric.name, *(name for name in names if name != self.metric.name)]
 
-    def crossings(self) -> list[tuple[str, str, list[float]]]:
+    def crossings(self) -> list["Crossing"]:
         """Between which arms' curves, and where."""
         curves = {
             arm.name: [(at, found.value) for at in self.axis.values if (found := self.mean(arm, at)) is not None]
             for arm in self.arms
         }
-        names = list(curves)
         return [
-            (one, other, places)
-            for number, one in enumerate(names)
-            for other in names[number + 1 :]
-            if (places := crossings(curves[one], curves[other]))
+            Crossing(one.name, other.name, tuple(places), self._clear(one, other))
+            for number, one in enumerate(self.arms)
+            for other in self.arms[number + 1 :]
+            if (places := crossings(curves[one.name], curves[other.name]))
         ]
+
+    def _clear(self, one: Arm, other: Arm) -> bool:
+        """Whether one arm is better than another at one place, and worse at another, both beyond noise."""
+        found = [apart for at in self.axis.values if (apart := difference(self.of(one, at), self.of(other, at)))]
+        corrected = holm([apart.chance for apart in found])
+        signs = {
+            apart.mean.value > 0
+            for apart, chance in zip(found, corrected, strict=True)
+            if chance is not None and chance < LEVEL
+        }
+        return len(signs) == 2  # noqa: PLR2004
 
     def sentences(self) -> list[str]:
         """What is known now, in words."""
@@ -124,7 +144,7 @@ class Findings:
                 {"arm": name, "at": at, **asdict(apart), "differs": apart.differs}
                 for name, at, apart in self.differences
             ],
-            "crossings": [{"one": one, "other": other, "at": places} for one, other, places in self.crossings()],
+            "crossings": [asdict(one) for one in self.crossings()],
             "sentences": self.sentences(),
             "cells": [self._row(result) for result in self.results],
         }

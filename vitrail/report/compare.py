@@ -22,7 +22,8 @@ def write_comparison(path: Path, state: Mapping[str, Any]) -> Path:
         state=state,
         charts=charts,
         sections=[{**vars(section), "kind": "table"} for section in sections if section.rows],
-        crossings=[_crossing(one) for one in state["crossings"]],
+        crossings=[_crossing(one) for one in state["crossings"] if one["clear"]],
+        unclear=sum(not one["clear"] for one in state["crossings"]),
     )
 
 

@@ -45,7 +45,9 @@ def curves_chart(curves: Sequence[Curve], across: str, *, percent: bool = False)
     places = sorted({point.x for one in drawn for point in one.points})
     left, right = log10(places[0]), log10(places[-1])
     margin = 0.05 * (right - left) or 0.5
-    frame = Frame((left - margin, right + margin), nice(*_span([point for one in drawn for point in one.points])))
+    frame = Frame(
+        (left - margin, right + margin), nice(*_span([point for one in drawn for point in one.points], percent=percent))
+    )
     parts = [frame.rules(percent=percent), *(frame.mark(log10(one), f"{one:g}") for one in places), frame.named(across)]
     keys = []
     for number, one in enumerate(drawn):
@@ -57,7 +59,8 @@ def curves_chart(curves: Sequence[Curve], across: str, *, percent: bool = False)
         for point in one.points:
             at = frame.x(log10(point.x)) + shift
             if point.low is not None and point.high is not None:
-                ends = f'y1="{frame.y(point.low):.1f}" y2="{frame.y(point.high):.1f}"'
+                low, high = (min(ticks[-1], max(ticks[0], end)) for end in (point.low, point.high))
+                ends = f'y1="{frame.y(low):.1f}" y2="{frame.y(high):.1f}"'
                 parts.append(f'<line x1="{at:.1f}" x2="{at:.1f}" {ends} {stroke}/>')
             title = f"<title>{Markup.escape(one.name)}, {point.x:g}: {_shown(point, percent=percent)}</title>"
             parts.append(
@@ -72,7 +75,7 @@ def rows_chart(curves: Sequence[Curve], *, percent: bool = False) -> Markup:
     drawn = [one for one in curves if one.points]
     if not drawn:
         return Markup("<p>Nothing was recorded.</p>")
-    ticks = nice(*_span([one.points[0] for one in drawn]))
+    ticks = nice(*_span([one.points[0] for one in drawn], percent=percent))
     height = TOP + ROW * len(drawn) + BOTTOM
 
     def x(value: float) -> float:
@@ -88,17 +91,19 @@ def rows_chart(curves: Sequence[Curve], *, percent: bool = False) -> Markup:
         name = Markup.escape(one.name)
         parts.append(f'<text x="{NAMES - 12}" y="{middle + 4}" text-anchor="end">{name}</text>')
         if point.low is not None and point.high is not None:
-            ends = f'x1="{x(point.low):.1f}" x2="{x(point.high):.1f}"'
+            low, high = (min(ticks[-1], max(ticks[0], end)) for end in (point.low, point.high))
+            ends = f'x1="{x(low):.1f}" x2="{x(high):.1f}"'
             parts.append(f'<line {ends} y1="{middle}" y2="{middle}" stroke="var(--first)" stroke-width="2"/>')
         title = f"<title>{name}: {_shown(point, percent=percent)}</title>"
         parts.append(f'<circle cx="{x(point.y):.1f}" cy="{middle}" r="4.5" fill="var(--first)">{title}</circle>')
     return svg(parts, "means and their intervals", WIDTH, height)
 
 
-def _span(points: Sequence[Point]) -> tuple[float, float]:
+def _span(points: Sequence[Point], *, percent: bool) -> tuple[float, float]:
+    """From the least to the greatest; of fractions not beyond what there can be."""
     lows = [point.y if point.low is None else point.low for point in points]
     highs = [point.y if point.high is None else point.high for point in points]
-    return min(lows), max(highs)
+    return (max(0.0, min(lows)), min(1.0, max(highs))) if percent else (min(lows), max(highs))
 
 
 def _shown(point: Point, *, percent: bool) -> str:
