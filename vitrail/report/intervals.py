@@ -45,9 +45,8 @@ def curves_chart(curves: Sequence[Curve], across: str, *, percent: bool = False)
     places = sorted({point.x for one in drawn for point in one.points})
     left, right = log10(places[0]), log10(places[-1])
     margin = 0.05 * (right - left) or 0.5
-    frame = Frame(
-        (left - margin, right + margin), nice(*_span([point for one in drawn for point in one.points], percent=percent))
-    )
+    ticks = nice(*_span([point for one in drawn for point in one.points], percent=percent))
+    frame = Frame((left - margin, right + margin), ticks)
     parts = [frame.rules(percent=percent), *(frame.mark(log10(one), f"{one:g}") for one in places), frame.named(across)]
     keys = []
     for number, one in enumerate(drawn):
