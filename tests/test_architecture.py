@@ -22,6 +22,7 @@ LEVELS = [
     {"decode", "lens"},
     {"tasks"},
     {"training"},
+    {"beginning"},
     {"runs"},
     {"report"},
     {"terminal"},

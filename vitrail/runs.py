@@ -11,19 +11,15 @@ report.html                                     what report.write_report made of
 """
 
 import os
-import platform
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict
 from functools import cached_property
-from hashlib import blake2b
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import torch
-
+from vitrail.beginning import check_same, description, upgraded
 from vitrail.data.normalise import Normalise
 from vitrail.distributed import ALONE, World
 from vitrail.errors import InputError
@@ -38,12 +34,9 @@ from vitrail.training import Result
 from vitrail.training.checkpoint import Checkpoints, Lock, unpack
 from vitrail.training.log import Log, read_metrics
 from vitrail.weights import Weights, read, save
-from vitrail.weights.weights import Usage, checked_config, described, stated_fit, stated_labels, stated_normalise
+from vitrail.weights.weights import checked_config, stated_fit, stated_labels, stated_normalise
 
 HISTORY, LAST = "history", "last"
-# What may change when a run goes on: what changes nothing in what is learned, and how long it is learned.
-FREE = {("train", name) for name in ("checkpoint", "keep", "tensorboard", "epochs", "steps", "minutes", "evaluate")}
-PACKAGES = ("vitrail", "torch", "numpy", "kornia", "pillow", "scikit-learn")
 
 
 def open_run(path: Pathlike) -> "Run":
@@ -68,7 +61,7 @@ class Run:
     @cached_property
     def begun(self) -> dict[str, Any]:
         """What the run was when it began; empty of what is no run."""
-        return _upgraded(self._table("recipe.json"))
+        return upgraded(self._table("recipe.json"))
 
     @cached_property
     def data(self) -> dict[str, Any]:
@@ -330,11 +323,11 @@ class Run:
 
     def begin(self, task: Task, world: World, command: str) -> None:
         """Write what the run is, before its first step; a run that goes on should be the one that was begun."""
-        now = _description(task, world, command)
+        now = description(task, world, command)
         path = self.path / "recipe.json"
-        before = _upgraded(read_json(path)) if path.is_file() else None
+        before = upgraded(read_json(path)) if path.is_file() else None
         if before is not None:
-            _check_same(before, now, self.path)
+            check_same(before, now, self.path)
             if now["recipe"] == before["recipe"]:
                 return
             now = {**before, "recipe": now["recipe"]}  # which has more time, or epochs
@@ -354,82 +347,3 @@ def _before(path: Path) -> bool:
     """Whether a file is one that a process killed before the run began may leave: recipe.json is written last."""
     kept = path.name in (".lock", "data.json") or path.name.endswith("tokenizer.json")
     return kept or (path.name.startswith(".") and path.suffix == ".part")
-
-
-def _about(task: Task) -> dict[str, Any]:
-    """What its model is and is used with, for who uses it before it is finished."""
-    given = task.usage()
-    usage = Usage(Normalise.of(given.get("normalise")), given.get("labels"), given.get("fit", "crop"))
-    return {**described(task.config, "vitrail", usage), "task": task.recipe.task}
-
-
-def _description(task: Task, world: World, command: str) -> dict[str, Any]:
-    return {
-        "command": command,
-        "recipe": task.recipe.model_dump(mode="json"),
-        "chosen": [asdict(choice) for choice in task.choices],
-        "model": _about(task),
-        "processes": world.size,
-        "data": task.fingerprint(),
-        "weights": _digest(task.given),
-        "versions": {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}},
-    }
-
-
-def _digest(weights: Weights | None) -> str | None:
-    """What tells the weights that a run began with from others."""
-    if weights is None:
-        return None
-    digest = blake2b(digest_size=16)
-    for _, tensor in sorted(weights.state.items()):
-        digest.update(tensor.contiguous().view(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
-
-
-def _check_same(before: Any, now: dict[str, Any], out: Path) -> None:
-    """A run goes on only as what it began as."""
-    if not isinstance(before, dict) or not {"recipe", "data", "processes"} <= before.keys():
-        raise InputError(f"{str(out / 'recipe.json')!r} does not describe a run; choose another --out.")
-    with suppress(InputError):  # a field that there was not yet has its default
-        before = {**before, "recipe": parse_recipe(before["recipe"]).model_dump(mode="json")}
-    _check_fields(before, now, out, ("task", "data"))
-    for what, name in (("data", "data"), ("weights", "weights")):
-        if before.get(name) != now[name]:
-            raise InputError(
-                f"the {what} are not those that the run in {str(out)!r} began with; "
-                f"bring them back, or choose another --out."
-            )
-    others = [name for name in now["recipe"] if name not in ("about", "command", "reached", "task", "data")]
-    _check_fields(before, now, out, others)
-    if before["processes"] != now["processes"]:
-        raise InputError(
-            f"the run in {str(out)!r} was begun with {before['processes']} processes, and is now asked for with "
-            f"{now['processes']}; give the same --processes."
-        )
-
-
-def _upgraded(before: Any) -> Any:
-    """What an earlier version wrote, before there were tasks."""
-    if isinstance(before, dict) and "pictures" in before and isinstance(before.get("recipe"), dict):
-        return {**before, "data": before["pictures"], "recipe": {"task": "pictures", **before["recipe"]}}
-    return before
-
-
-def _alike(name: str, old: Any, new: Any) -> bool:
-    """Whether two values are the same, or the same path."""
-    paths = name == "path" and isinstance(old, str) and isinstance(new, str)
-    return old == new or (paths and Path(old).resolve() == Path(new).resolve())
-
-
-def _check_fields(before: dict[str, Any], now: dict[str, Any], out: Path, sections: Iterable[str]) -> None:
-    for section in sections:
-        old, new = before["recipe"].get(section, {}), now["recipe"].get(section, {})
-        if not isinstance(new, dict):
-            old, new = {"": old}, {"": new}
-        for name in sorted(old.keys() | new.keys()):
-            if not _alike(name, old.get(name), new.get(name)) and (section, name) not in FREE:
-                field = f"{section}.{name}".rstrip(".")
-                raise InputError(
-                    f"the run in {str(out)!r} was begun with {field}={old.get(name)!r}, and is now asked for "
-                    f"with {new.get(name)!r}; give the same command, or choose another --out."
-                )

@@ -259,6 +259,15 @@ def test_a_fresh_student_of_text_learns_from_its_teacher(texts, tmp_path, name, 
     assert tokens[0] == tokens[1]
 
 
+def test_a_shrinking_goes_on_only_with_the_original_that_it_began_with(run, tmp_path):
+    shrunk(run, tmp_path / "small", "quantize=8")
+    state = read_json(tmp_path / "small" / "shrink.json")
+    state["steps"][0]["worth"]["value"] -= 0.1  # as if the run had been trained on since
+    (tmp_path / "small" / "shrink.json").write_text(json.dumps(state))
+    with pytest.raises(InputError, match=r"is not what it was when this shrinking began: its number was \d"):
+        shrunk(run, tmp_path / "small", "quantize=8", resume=True)
+
+
 SIZES = {
     "text": {"model.depth": 2},
     "tags": {"model.depth": 2},
