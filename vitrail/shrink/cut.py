@@ -103,7 +103,7 @@ def checked(weights: Weights, *, heads: bool = True) -> TransformerShape:
 def _cut_heads(state: dict[str, Tensor], path: str, config: Any, count: int, stay: Sequence[int]) -> None:
     head = config.head or config.width // config.most_heads
     rank = config.rank or head
-    keys, values = _spread(stay, head), _spread(stay, rank)
+    keys, values = spread(stay, head), spread(stay, rank)
     _rows(state, f"{path}query", keys)
     _rows(state, f"{path}key_value", torch.cat([keys, count * head + values]))
     _columns(state, f"{path}out", values)
@@ -130,7 +130,7 @@ def _columns(state: dict[str, Tensor], path: str, columns: Tensor) -> None:
     state[name] = state[name][:, columns].clone()
 
 
-def _spread(heads: Sequence[int], wide: int) -> Tensor:
+def spread(heads: Sequence[int], wide: int) -> Tensor:
     """The rows of some heads."""
     return (torch.tensor(heads)[:, None] * wide + torch.arange(wide)).flatten()
 

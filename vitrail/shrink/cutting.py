@@ -4,8 +4,10 @@ import torch
 from torch import Tensor
 
 from vitrail.errors import InputError
-from vitrail.shrink.cut import Kept, checked, cut, layered, without_layers
+from vitrail.families import Model
+from vitrail.shrink.cut import STACK, Kept, checked, cut, layered, spread, without_layers
 from vitrail.shrink.importance import by_gradient, heads_left_out, layers_left_out
+from vitrail.shrink.refit import absorbed, refitted, seen_by
 from vitrail.shrink.way import EVEN, FEWEST, Change, Made, Workshop, as_number, count_or_share, ways
 from vitrail.weights import Weights
 
@@ -127,7 +129,8 @@ class Layers(Change):
         grown = layers_left_out(model, shop.loss, shop.batches(model, passes=len(model.blocks)), shop.progress)
         gone = sorted(grown[-depth:].argsort()[:many].tolist())  # the decoder's come last
         named = ", ".join(str(one + 1) for one in gone)
-        return Made(without_layers(weights, gone), f"{depth} -> {depth - many} layers of the {stack}, without {named}")
+        taken = absorbed(weights, gone, stack, shop.loss, shop.batches(model, passes=3))
+        return Made(without_layers(taken, gone), f"{depth} -> {depth - many} layers of the {stack}, without {named}")
 
 
 @ways.add("heads")
@@ -151,7 +154,9 @@ class Heads(Change):
             found, _ = by_gradient(model, shop.loss, shop.batches(model, passes=3))
             matter, how = [one / one.norm().clamp(min=1e-30) for one in found], "by the gradient"  # as Michel et al. do
         stay = _stay(matter, round(self.share * count), even=1)
-        other = cut(weights, Kept(heads=stay))
+        wide = config.rank or config.head or config.width // config.most_heads
+        kept = {f"{STACK}.{layer}.attention.f.out": spread(heads, wide) for layer, heads in enumerate(stay) if heads}
+        other = _refitted(weights, cut(weights, Kept(heads=stay)), kept, shop, model)
         left = [len(one) for one in stay]
         return Made(other, f"{count} -> {sum(left)} heads ({' '.join(map(str, left))}), {how}")
 
@@ -172,9 +177,17 @@ class Neurons(Change):
         _, matter = by_gradient(model, shop.loss, shop.batches(model, passes=3))
         count = sum(hidden for _, hidden in config.layers)
         stay = _stay(matter, round(self.share * count), even=EVEN)
-        other = cut(weights, Kept(neurons=stay))
+        kept = {f"{STACK}.{layer}.feed_forward.f.out": torch.tensor(some) for layer, some in enumerate(stay) if some}
+        other = _refitted(weights, cut(weights, Kept(neurons=stay)), kept, shop, model)
         left = [len(one) for one in stay]
         return Made(other, f"{count:,} -> {sum(left):,} neurons ({' '.join(map(str, left))})")
+
+
+def _refitted(before: Weights, after: Weights, kept: dict[str, Tensor], shop: Workshop, model: Model) -> Weights:
+    """What is left, with its last maps fitted to what they gave before."""
+    whole = {path: columns for path, columns in kept.items() if f"{path}.weight" in before.state}  # no product
+    seen = seen_by(model, whole, shop.loss, shop.batches(model, passes=3))
+    return refitted(after, before.state, whole, seen)
 
 
 def _stay(matter: list[Tensor], gone: int, even: int) -> list[list[int]]:

@@ -1,7 +1,6 @@
 """Weights as products of two, by the singular values of what really comes through them."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +11,7 @@ from vitrail.core import TokenEmbedding
 from vitrail.data import Batch
 from vitrail.errors import InputError
 from vitrail.families import Model, empty
+from vitrail.shrink.refit import seen_by
 from vitrail.weights import Weights
 
 SHRINK = 1e-4  # of the mean variance, added to every variance of the inputs, so that all directions count for something
@@ -32,11 +32,8 @@ def maps(model: Model) -> dict[str, nn.Linear]:
 @torch.no_grad()
 def inputs(model: Model, call: Callable[[Model, Batch], Any], batches: Iterable[Batch]) -> dict[str, Tensor]:
     """E[x x^T] of what comes into each linear map, (i i)."""
-    model.eval()
-    with _gathered(maps(model)) as seen:
-        for batch in batches:
-            call(model, batch)
-    return {path: total / count for path, (total, count) in seen.items()}
+    seen = seen_by(model, maps(model), call, batches)
+    return {path: one.square / one.count for path, one in seen.items() if one.square is not None}
 
 
 def product(weight: Tensor, rank: int, inputs: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -176,25 +173,3 @@ def factored_tables(weights: Weights, inner: int, seen: Mapping[str, Tensor] | N
     config = type(weights.config)(**{**weights.config.model_dump(), "embedding": inner})
     kept = {name: tensor for name, tensor in state.items() if name in empty(config).state_dict()}
     return replace(weights, config=config, state=kept)
-
-
-@contextmanager
-def _gathered(layers: Mapping[str, nn.Linear]) -> Iterator[dict[str, tuple[Tensor, int]]]:
-    seen: dict[str, tuple[Tensor, int]] = {}
-    handles = []
-
-    def watch(path: str, layer: nn.Linear) -> None:
-        def keep(_: nn.Module, given: Any, __: Any) -> None:
-            x = given[0].detach().flatten(0, -2).double()
-            total, count = seen.get(path, (x.new_zeros(x.shape[1], x.shape[1]), 0))
-            seen[path] = (total + x.T @ x, count + len(x))
-
-        handles.append(layer.register_forward_hook(keep))
-
-    for path, layer in layers.items():
-        watch(path, layer)
-    try:
-        yield seen
-    finally:
-        for handle in handles:
-            handle.remove()

@@ -29,7 +29,7 @@ def by_gradient(model: Model, loss: Loss, batches: Iterable[Batch]) -> tuple[lis
     count = 0
     for batch in batches:
         count += batch.count
-        with _whole(), _watched(blocks) as seen:
+        with every_token(), _watched(blocks) as seen:
             (loss(model, batch) * batch.count).backward()
         for (kind, layer), given in seen.items():
             for one in given:
@@ -73,7 +73,7 @@ def layers_left_out(model: Model, loss: Loss, batches: Sequence[Batch], progress
 
 
 @contextmanager
-def _whole() -> Iterator[None]:
+def every_token() -> Iterator[None]:
     """With every row of every kernel computed, and by that kernel."""
     before = every_row.set(True)
     try:
