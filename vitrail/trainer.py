@@ -141,7 +141,7 @@ class Training:
         with world(recipe.train.device) as here:
             task = tasks[recipe.task].prepare(recipe, self.progress)
             if task.at_once:
-                raise InputError("what is fitted at once has no learning rate; add --tune to train all layers.")
+                raise InputError("what is fitted at once has no learning rate to find.")
             task, _ = self._planned(task, here)
             task = task.gathered(self.progress).with_head(self.progress)
             job = Job(task, Run("."), here)

@@ -16,6 +16,7 @@ from vitrail.compare.asked import Asked
 from vitrail.compare.cells import cells
 from vitrail.compare.comparing import Comparing
 from vitrail.compare.experiments import Arm, Base, experiments, over_fractions, varied
+from vitrail.compare.plan import planned
 from vitrail.errors import InputError
 from vitrail.families import configure, cost
 from vitrail.files import read_json, write_json
@@ -65,7 +66,9 @@ def test_nothing_is_run_twice_and_more_seeds_add_cells(done, monkeypatch):
     """The same again runs nothing; another seed runs what is new."""
     asked = Asked(("digits",), 2, vary=("model.depth=1,2",), settings=tuple(f"{k}={v}" for k, v in TINY.items()))
     before, wanted = read_json(done / "compare.json"), []
-    monkeypatch.setattr("vitrail.compare.comparing.run_all", lambda folders, *_: wanted.extend(folders) or iter(()))
+    monkeypatch.setattr(
+        "vitrail.compare.comparing.run_all", lambda folders, *_: wanted.extend(folders) or (one for one in ())
+    )
     assert Comparing(asked, done, quiet=True).run()["cells"] == before["cells"]
     assert wanted == []
     more = Asked(("digits",), 3, vary=asked.vary, settings=asked.settings)
@@ -78,8 +81,8 @@ def test_what_is_not_comparable_is_not_mixed_in_silence(done):
     cell = done / "cells" / "model.depth=1" / "1-seed-0" / "cell.json"
     whole = read_json(cell)
     for name in ("code", "data", "recipe"):
-        write_json(cell, {**whole, name: "other"})
-        with pytest.raises(InputError, match=r"by another .*--again"):
+        write_json(cell, {**whole, "by": {**whole["by"], name: "other"}})
+        with pytest.raises(InputError, match=rf"by other {name}.*--again"):
             Comparing(asked, done, quiet=True).run()
     write_json(cell, whole)
     with pytest.raises(InputError, match="holds another comparison"):
@@ -87,13 +90,14 @@ def test_what_is_not_comparable_is_not_mixed_in_silence(done):
 
 
 def test_a_cell_that_fails_is_named_and_the_others_go_on(tmp_path):
-    state = compare("digits", vary=["model.heads=2,3"], seeds=1, out=tmp_path / "c", settings=TINY, quiet=True)
+    settings = {name: value for name, value in TINY.items() if name != "model.heads"}
+    state = compare("digits", vary=["model.heads=2,3"], seeds=1, out=tmp_path / "c", settings=settings, quiet=True)
     assert [arm["name"] for arm in state["arms"]] == ["model.heads=2"]
     (name,) = state["failed"]
     assert name.startswith("model.heads=3")
     assert "heads" in state["failed"][name]
     assert "Failed" in (tmp_path / "c" / "compare.html").read_text()
-    assert "nothing" not in state["sentences"]
+    assert state["sentences"] == []
 
 
 def test_what_is_wrong_is_said():
@@ -101,10 +105,15 @@ def test_what_is_wrong_is_said():
         (("positons",), "is no experiment"),
         (("positions", "digits"), "above 0 and at most 1"),
         ((), "is no experiment"),
+        (("depth", "digits", "--set", "model.depth=3"), "is what is compared"),
+        (("depth", "digits", "--set", "train.seed=3"), "is what cells differ by"),
     ):
         fractions = (2.0,) if "at most" in says else ()
+        settings = words[3:]
         with pytest.raises(InputError, match=says):
-            Comparing(Asked(words, fractions=fractions), quiet=True)
+            Comparing(Asked(words[:2], fractions=fractions, settings=settings), quiet=True)
+    with pytest.raises(InputError, match="different examples"):
+        Comparing(Asked(("digits",), vary=("data.seed=1,2",)), quiet=True)
     with pytest.raises(InputError, match="varies nothing"):
         varied(["model.depth=2"])
     with pytest.raises(InputError, match="leave --fractions out"):
@@ -120,23 +129,46 @@ def test_several_things_are_varied_together():
         "model.depth=4, optim.lr=1e-2",
     ]
     assert varied(["train.ema=0.0,0.9"])[1].fields == {"train.ema": 0.9}
-    first = cells([Arm("a"), Arm("b")], 2, [0.1, 1.0])
-    assert [(cell.arm.name, cell.at, cell.seed) for cell in first[:3]] == [("a", 0.1, 0), ("b", 0.1, 0), ("a", 1.0, 0)]
+    lists = [arm.fields["model.units"] for arm in varied(["model.units=[2,2],[3,3]"])]
+    assert lists == [[2, 2], [3, 3]]
+    with pytest.raises(InputError, match="--seeds"):
+        varied(["train.seed=1,2"])
+
+
+def test_cells_have_folders_of_their_own():
+    """Also arms whose names differ by signs alone, or have none that a path may have."""
+    axis = over_fractions([0.1, 1.0])
+    found = cells([Arm("a b"), Arm("a-b"), Arm("ж")], 2, axis)
+    names = [cell.name for cell in found]
+    assert len(set(names)) == len(names) == 12
+    assert all(not name.startswith("/") for name in names)
+    assert [(cell.arm.name, cell.at, cell.seed) for cell in found[2:5]] == [
+        ("ж", 0.1, 0),
+        ("a b", 1.0, 0),
+        ("a-b", 1.0, 0),
+    ]
 
 
 @pytest.mark.parametrize("name", list(experiments))
-def test_every_experiment_is_of_recipes_that_can_be(name):
+@pytest.mark.parametrize("fields", [VIT, {**VIT, "image": 8, "patch": 2}, {**VIT, "image": 64, "patch": 8}])
+def test_every_experiment_is_of_recipes_that_can_be(name, fields):
     """Each arm's recipe is one, and its model can be built, for small pictures and larger ones."""
-    for fields in (VIT, {**VIT, "image": 8, "patch": 2}, {**VIT, "image": 64, "patch": 8, "channels": 3}):
-        config = configure("vit", **fields)
-        experiment = experiments[name](Base(config, 5_000))
-        assert len(experiment.arms) > 1
-        base = {"data": {"source": "digits"}, "model": {"name": "vit", **fields}}
-        base["model"].pop("classes")
-        for cell in cells(experiment.arms, 1, (experiment.axis.values if experiment.axis else [1.0])[:1]):
-            recipe = parse_recipe(cell.table(base, experiment.axis or over_fractions([1.0]), experiment.shared))
-            given = {key: value for key, value in recipe.model.items() if key != "name"}
-            configure(recipe.model.get("name", "vit"), **{"classes": 10, **given})
+    compared = {"depth": "depth", "heads": "heads", "patches": "patch"}.get(name, "")
+    settings = tuple(f"model.{key}={value}" for key, value in fields.items() if key not in ("classes", compared))
+    plan = planned(Asked((name, "digits"), seeds=1, settings=settings))
+    assert len(plan.experiment.arms) > 1
+    for cell, table in plan.tables.items():
+        recipe = parse_recipe(table)
+        given = {key: value for key, value in recipe.model.items() if key != "name"}
+        configure(recipe.model.get("name", "vit"), **{"classes": 10, **given})
+        assert recipe.train.seed == cell.seed
+
+
+def test_arms_of_one_comparison_have_the_same_shape_at_every_fraction():
+    """What data chooses for a model is chosen once, for all of it."""
+    plan = planned(Asked(("positions", "digits"), seeds=1, fractions=(0.01, 1.0)))
+    shapes = {json.dumps({**table["model"], "position": ""}, sort_keys=True) for table in plan.tables.values()}
+    assert len(shapes) == 1
 
 
 def test_models_are_matched_by_what_they_cost():
@@ -159,8 +191,9 @@ def _read(file):
         return b""
 
 
-def test_a_comparison_that_is_killed_goes_on(tmp_path):
-    """With SIGINT its cells stop too, and write how far they came; the same command ends what was begun."""
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_a_comparison_that_is_stopped_leaves_nothing_running(tmp_path, how):
+    """Its cells stop too, and write how far they came; the command that goes on with it is said."""
     out = tmp_path / "c"
     settings = {**TINY, "train.epochs": 400, "train.checkpoint": 0.0}
     words = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
@@ -170,7 +203,7 @@ def test_a_comparison_that_is_killed_goes_on(tmp_path):
     began = time.monotonic()
     while not list(out.glob("cells/*/*/checkpoints/*")) and time.monotonic() - began < 120:
         time.sleep(0.1)
-    os.kill(process.pid, signal.SIGINT)
+    os.kill(process.pid, how)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "go on with" in said.decode()

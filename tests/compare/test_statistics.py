@@ -29,7 +29,8 @@ def test_the_difference_is_scipys_paired_test():
     assert difference({0: 1.0}, {1: 1.0}) is None
     assert difference({0: 1.0}, {0: 2.0}).differs is None
     assert difference({0: 1.0, 1: 1.0}, {0: 1.0, 1: 1.0}).differs is False
-    assert difference({0: 1.0, 1: 2.0}, {0: 2.0, 1: 3.0}).differs is True
+    assert difference({0: 1.0, 1: 2.0}, {0: 2.0, 1: 3.0}).differs is None  # seeds that change nothing say nothing
+    assert difference({0: 1.0, 1: 2.0, 2: 1.5}, {0: 2.0, 1: 3.01, 2: 2.49}).differs is True
 
 
 def test_holm_keeps_the_chance_of_any_false_alarm():
@@ -47,3 +48,4 @@ def test_where_curves_cross():
     (place,) = crossings(one, other)
     assert place == pytest.approx(10 ** (-1 + 0.5 / 2.5))
     assert crossings(one, [(x, y + 1) for x, y in one]) == []
+    assert len(crossings(one, [(0.01, 1.0), (0.1, 1.0), (1.0, 1.0)])) == 1  # also through a place where both are alike

@@ -21,9 +21,10 @@ class Asked:
     def words(self, out: Path) -> list[str]:
         """The command that asks for it."""
         words = ["vitrail", "compare", *self.what, "--seeds", str(self.seeds)]
-        words += ["--fractions", *(f"{one:g}" for one in self.fractions)] if self.fractions else []
+        words += ["--fractions", *(repr(one) for one in self.fractions)] if self.fractions else []
         words += [word for one in self.vary for word in ("--vary", one)]
-        words += ["--minutes", f"{self.minutes:g}"] if self.minutes is not None else []
+        words += ["--minutes", repr(self.minutes)] if self.minutes is not None else []
+        words += ["--workers", str(self.workers)] if self.workers is not None else []
         words += [word for one in self.settings for word in ("--set", one)]
         return [*words, "--out", str(out)]
 

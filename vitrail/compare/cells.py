@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from vitrail.files import read_json
 
 DONE, FAILED, ASKED = "cell.json", "failed.json", "asked.json"
 # What a number depends on: whatever computes it, but nothing that only shows it.
-PARTS = ("core", "data", "families", "tasks", "training", "weights", "recipe.py", "trainer.py", "machine.py")
+PARTS = ("core", "data", "families", "tasks", "training", "weights", "recipe.py", "trainer.py", "compare/measures.py")
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,26 +25,17 @@ class Cell:
     arm: Arm
     seed: int
     at: float  # the fraction of the data, or the value of what else is varied
+    folder: str  # of its arm
 
     @property
     def name(self) -> str:
         """Of its folder."""
-        return f"{slug(self.arm.name)}/{self.at:g}-seed-{self.seed}"
+        return f"{self.folder}/{self.at:.12g}-seed-{self.seed}"
 
-    def table(self, base: Mapping[str, Any], axis: Axis, shared: Mapping[str, Any]) -> dict[str, Any]:
-        """Its recipe: the base with what all arms have, what the arm has, and what the place has."""
-        fields = {**shared, **self.arm.fields, **axis.fields(self.at), "train.seed": self.seed}
-        table = {section: dict(value) if isinstance(value, dict) else value for section, value in base.items()}
-        if "model.name" in fields:  # another model, with none of the base's fields
-            table["model"] = {}
-            table.pop("optim", None)
-        for path, value in fields.items():
-            *parents, leaf = path.split(".")
-            inner = table
-            for parent in parents:
-                inner = inner.setdefault(parent, {})
-            inner[leaf] = value
-        return table
+    @property
+    def place(self) -> str:
+        """What it goes by, whatever its seed."""
+        return f"{self.arm.name} @ {self.at:.12g}"
 
 
 @dataclass(frozen=True)
@@ -58,15 +50,27 @@ class Result:
     steps: int
 
 
-def cells(arms: Sequence[Arm], seeds: int, values: Sequence[float]) -> list[Cell]:
+def cells(arms: Sequence[Arm], seeds: int, axis: Axis) -> list[Cell]:
     """All of them: the first seed of everything first, so that there is something to see."""
-    return [Cell(arm, seed, at) for seed in range(seeds) for at in values for arm in arms]
+    folders = _folders(arms)
+    return [Cell(arm, seed, at, folders[arm.name]) for seed in range(seeds) for at in axis.values for arm in arms]
+
+
+def _folders(arms: Sequence[Arm]) -> dict[str, str]:
+    """A folder for each arm, none of two, nor of none."""
+    found = dict[str, str]()
+    for arm in arms:
+        plain = slug(arm.name) or "arm"
+        tries = (plain if number == 1 else f"{plain}-{number}" for number in count(1))
+        found[arm.name] = next(one for one in tries if one not in found.values())
+    return found
 
 
 def read_result(cell: Cell, folder: Path) -> Result:
-    """What a finished cell wrote."""
+    """What a finished cell wrote; numbers that are none are left out."""
     told = read_json(folder / cell.name / DONE)
-    return Result(cell, told["values"], told["parameters"], told["multiply_adds"], told["seconds"], told["steps"])
+    values = {name: value for name, value in told["values"].items() if value is not None}
+    return Result(cell, values, told["parameters"], told["multiply_adds"], told["seconds"], told["steps"])
 
 
 def slug(name: str) -> str:

@@ -8,8 +8,6 @@ from vitrail.config import override
 from vitrail.errors import InputError
 from vitrail.registry import Registry
 
-Measure = Callable[[Any, Any], dict[str, float]]  # of a finished run and its task: more numbers
-
 
 @dataclass(frozen=True)
 class Arm:
@@ -74,15 +72,31 @@ def varied(assignments: Sequence[str]) -> list[Arm]:
     arms = [Arm("", {})]
     for text in assignments:
         name, equals, values = text.partition("=")
-        each = [value.strip() for value in values.split(",") if value.strip()]
+        each = list(dict.fromkeys(_apart(values)))
         if not equals or "." not in name or len(each) < 2:  # noqa: PLR2004
             raise InputError(f"{text!r} varies nothing; give a field and two values or more: model.depth=2,4,6.")
+        if name.strip() == "train.seed":
+            raise InputError("train.seed is what --seeds is for; leave it out of --vary.")
         arms = [
             Arm(f"{arm.name}, {name}={value}".lstrip(", "), {**arm.fields, name.strip(): _read(value)})
             for arm in arms
             for value in each
         ]
     return arms
+
+
+def _apart(text: str) -> list[str]:
+    """Values that commas are between, but for those within brackets or quotes."""
+    found, depth, quoted = [""], 0, ""
+    for letter in text:
+        if letter in "\"'" and quoted in ("", letter):
+            quoted = "" if quoted else letter
+        depth += (letter in "[{") - (letter in "]}") if not quoted else 0
+        if letter == "," and not depth and not quoted:
+            found.append("")
+        else:
+            found[-1] += letter
+    return [value.strip() for value in found if value.strip()]
 
 
 def _read(text: str) -> Any:

@@ -126,7 +126,7 @@ class Findings:
             )
             found.append(f"{what} from {first} {'are' if noise > 1 else 'is'} not more than noise.")
         if unsure:
-            found.append(f"Of {len(unsure)} differences nothing can be said, for there is one seed alone.")
+            found.append(f"Of {len(unsure)} differences seeds say nothing: there is one alone, or they change nothing.")
         return found
 
     def _points(self, one: Mean) -> str:

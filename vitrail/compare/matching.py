@@ -1,6 +1,6 @@
 """Models of other kinds that cost as much as one: the size at which they do."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from math import log
 from typing import Any, Literal
 
@@ -22,8 +22,3 @@ def cost_of(name: str, fields: dict[str, Any]) -> Any:
     """What a model costs, by its formula or counted."""
     config: Any = configure(name, **fields)
     return config.cost() or cost(config)
-
-
-def sized(make: Callable[[int], dict[str, Any]], widths: Iterable[int]) -> Iterable[dict[str, Any]]:
-    """The fields of a model at each of some widths, those that cannot be left out."""
-    return (make(width) for width in widths)

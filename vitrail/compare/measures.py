@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vitrail.data import unit
+from vitrail.data import Pictures, unit
 from vitrail.registry import Registry
 
 SEEN = 1_000  # pictures of no class
@@ -32,13 +32,15 @@ def batch_statistics(model: Any, task: Any) -> dict[str, float]:
     for one in norms:
         one.train()
     right = 0
-    for rows, labels in zip(held.pictures.rows.split(size), held.pictures.labels.split(size), strict=True):
+    mixed = _mixed(held.pictures)  # lest a batch be of one class
+    for rows, labels in zip(mixed.rows.split(size), mixed.labels.split(size), strict=True):
         right += int((model(held.normalise(unit(held.pictures.store[rows]))).argmax(1) == labels).sum())
     for one in norms:
         one.reset_running_stats()
         one.momentum = None  # a plain average over what comes
-    for some in task.parts.train.images[:SEEN].split(SEEN // 4):
-        model(held.normalise(unit(some)))
+    train = _mixed(task.parts.train)
+    for rows in train.rows[:SEEN].split(SEEN // 4):
+        model(held.normalise(unit(train.store[rows])))
     ratios = [(one / norm.running_var).log().abs().mean() for one, norm in zip(gathered, norms, strict=True)]
     model.load_state_dict(state)
     model.eval()
@@ -72,7 +74,8 @@ def calibration(model: Any, task: Any) -> dict[str, float]:
 def no_class(model: Any, task: Any) -> dict[str, float]:
     """How sure a model is of pictures of no class: noise, and test pictures with their pixels in another order."""
     held = task.held_out
-    some = held.pictures.images[:SEEN]
+    shown = _mixed(held.pictures)
+    some = shown.store[shown.rows[:SEEN]]
     draw = torch.Generator().manual_seed(0)
     order = torch.randperm(some[0, 0].numel(), generator=draw)
     strange: dict[str, Tensor] = {
@@ -84,3 +87,8 @@ def no_class(model: Any, task: Any) -> dict[str, float]:
         sure = torch.cat([model(held.normalise(unit(part))).double().softmax(1).amax(1) for part in images.split(256)])
         found[f"sure of {name}"] = float((sure > SURE).double().mean())
     return found
+
+
+def _mixed(pictures: Pictures) -> Pictures:
+    """In an order that is drawn, and always the same."""
+    return pictures[torch.randperm(len(pictures), generator=torch.Generator().manual_seed(0))]

@@ -3,7 +3,7 @@
 from typing import Any
 
 from vitrail.compare.experiments import Arm, Base, Experiment, experiments, over_batches
-from vitrail.compare.matching import matched, sized
+from vitrail.compare.matching import matched
 
 PICTURE = ("image", "channels", "classes")
 
@@ -55,24 +55,26 @@ def norms(base: Base) -> Experiment:
 def models(base: Base) -> Experiment:
     """Convolutions, attention, and both, at equal parameters and at equal multiply-adds."""
     config = base.config
-    own = config.cost()
     fields = {name: getattr(config, name) for name in PICTURE}
     small = max(config.size) <= 128  # noqa: PLR2004
     arms = [Arm("ViT", {"model.stem": "patch"})]
     plain = config.model_copy(update={"stem": "patch"})
     own = plain.cost()
     shape = {name: value for name, value in config.model_dump(mode="json").items() if name not in ("head", "factors")}
+    stem = _stem(config.patch)
     kinds: dict[str, tuple[str, Any]] = {
         "residual CNN": ("cnn", lambda width: _cnn(fields, width, small=small, residual=True)),
         "plain CNN": ("cnn", lambda width: _cnn(fields, width, small=small, residual=False)),
-        "hybrid": ("vit", lambda heads: _vit(shape, heads, stem=_stem(config))),
-        "visual tokens": ("vit", lambda heads: _vit(shape, heads, stem=_stem(config), tokens=16)),
+        "hybrid": ("vit", lambda width: _vit(shape, width, stem=stem)),
+        "visual tokens": ("vit", lambda width: _vit(shape, width, stem=stem, tokens=16)),
     }
     for by, words in (("parameters", "as many parameters"), ("multiply_adds", "as many multiply-adds")):
         target = getattr(own, by)
         for name, (family, make) in kinds.items():
+            if family == "vit" and stem is None:  # patches that no convolutions are for
+                continue
             sizes = range(4, 257, 2) if family == "cnn" else range(8, 513, 8)
-            found = matched(family, target, by, sized(make, sizes))  # type: ignore[arg-type]
+            found = matched(family, target, by, map(make, sizes))  # type: ignore[arg-type]
             arms.append(Arm(f"{name}, {words}", _named(family, found)))
     return Experiment(
         "models",
@@ -84,8 +86,11 @@ def models(base: Base) -> Experiment:
     )
 
 
-def _stem(config: Any) -> str:
-    return "resnet-small" if config.patch % 4 == 0 else "patch"
+def _stem(patch: int) -> str | None:
+    """Convolutions that patches of a size can be made of; None where there are none."""
+    if patch % 4 == 0:
+        return "resnet-small"
+    return "early" if patch == 2 else None  # noqa: PLR2004
 
 
 def _cnn(fields: dict[str, Any], width: int, *, small: bool, residual: bool) -> dict[str, Any]:

@@ -4,22 +4,25 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from vitrail.machine import cores
 
 LOOK = 0.05  # seconds between two looks at what has ended
 
 
-def run_all(folders: Sequence[Path], workers: int, environment: Mapping[str, str]) -> Iterator[tuple[Path, int]]:
+def run_all(folders: Sequence[Path], workers: int, environment: Mapping[str, str]) -> Generator[tuple[Path, int]]:
     """Each cell that has ended, and its status: so many run at a time, each on its part of the cores. If they are
     stopped, those that run are told, and write how far they came.
     """
     threads = str(max(1, cores() // workers))
-    given = {**os.environ, **environment, "OMP_NUM_THREADS": threads}
+    given = {**os.environ, **environment, "OMP_NUM_THREADS": threads, "VITRAIL_PARENT": str(os.getpid())}
     waiting, running = list(folders), dict[Path, subprocess.Popen[bytes]]()
+    before = _interruptible()
     try:
         while waiting or running:
             while waiting and len(running) < workers:
@@ -35,6 +38,19 @@ def run_all(folders: Sequence[Path], workers: int, environment: Mapping[str, str
             process.send_signal(signal.SIGTERM)
         for process in running.values():
             process.wait()
+        if before is not None:
+            signal.signal(signal.SIGTERM, before)
+
+
+def _interruptible() -> Any:
+    """Have SIGTERM stop this process as Ctrl-C does; what it did before."""
+
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():  # to which signals come
+        return None
+    return signal.signal(signal.SIGTERM, stop)
 
 
 def _started(folder: Path, environment: Mapping[str, str]) -> "subprocess.Popen[bytes]":

@@ -7,6 +7,7 @@ from itertools import pairwise
 from statistics import fmean, stdev
 from typing import Any
 
+SAME = 1e-9  # of a mean difference, below which differences do not differ
 LEVEL = 0.05  # below which a difference is taken for one
 
 
@@ -32,7 +33,7 @@ def mean(values: Sequence[float]) -> Mean:
 @dataclass(frozen=True)
 class Difference:
     """How two arms differ where both had the same seeds and examples: the mean, its interval, and how likely chance
-    alone makes it as large (a paired t-test); None of fewer than two pairs.
+    alone makes it as large (a paired t-test); None of fewer than two pairs, or where all of them are the same.
     """
 
     mean: Mean
@@ -55,8 +56,8 @@ def difference(one: Mapping[Any, float], other: Mapping[Any, float]) -> Differen
     if len(both) < 2:  # noqa: PLR2004
         return Difference(found, None)
     spread = stdev(both)
-    if spread == 0:
-        return Difference(found, 1.0 if found.value == 0 else 0.0)
+    if spread <= SAME * abs(found.value):  # seeds change nothing, and say nothing of what others would
+        return Difference(found, 1.0 if found.value == 0 else None)
     from scipy.stats import t  # type: ignore[import-untyped]  # noqa: PLC0415  # a second, for those who compare
 
     return Difference(found, float(2 * t.sf(abs(found.value) / (spread / math.sqrt(len(both))), len(both) - 1)))
@@ -83,7 +84,7 @@ def _quantile(freedom: int) -> float:
 def crossings(one: Sequence[tuple[float, float]], other: Sequence[tuple[float, float]]) -> list[float]:
     """Where two curves over the same places, logarithmic, change which of them is above: between two of them."""
     there = dict(other)
-    both = [(x, y - there[x]) for x, y in sorted(one) if x in there]
+    both = [(x, y - there[x]) for x, y in sorted(one) if x in there and y != there[x]]
     found = []
     for (left, before), (right, after) in pairwise(both):
         if before * after < 0:

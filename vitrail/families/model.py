@@ -66,7 +66,12 @@ class Model(nn.Module, ABC):
         cls, config: Any, state: State, normalise: Normalise | None = None, *, head: str = "keep", **changes: Any
     ) -> "Adapted":
         """Weights for other inputs or answers than they were made for; a family that knows how says so."""
-        wanted = [name for name, value in changes.items() if value is not None and value != getattr(config, name, None)]
+        same = {"image": getattr(config, "size", None)}  # which one number stands for too
+        wanted = [
+            name
+            for name, value in changes.items()
+            if value is not None and value not in (getattr(config, name, None), same.get(name))
+        ]
         if wanted or head != "keep":
             family = family_of(config)
             raise InputError(f"weights of a {family} are used as they are; leave {(wanted or ['head'])[0]} out.")

@@ -34,7 +34,7 @@ def _charted(state: Mapping[str, Any], metric: Metric) -> list[str]:
 
 
 def _percent(name: str, metric: Metric) -> bool:
-    return metric.percent if name == metric.name else name.startswith(("accuracy", "sure", "calibration"))
+    return metric.percent if name == metric.name else name.startswith(("accuracy", "sure", "calibration", "gathered"))
 
 
 def _curves(state: Mapping[str, Any], name: str) -> list[Curve]:
@@ -98,7 +98,7 @@ def _differences(state: Mapping[str, Any], metric: Metric) -> Table:
     for one in state["differences"]:
         found = one["mean"]
         between = "" if found["low"] is None else f"{scale * found['low']:+.2f} to {scale * found['high']:+.2f}"
-        verdict = {True: "differs", False: "noise", None: "one seed"}[one["differs"]]
+        verdict = {True: "differs", False: "noise", None: "not told by seeds"}[one["differs"]]
         place = [f"{one['at']:g}"] if len(state["axis"]["values"]) > 1 else []
         chances = [_chance(one["chance"]), _chance(one["corrected"])]
         rows.append([one["arm"], *place, f"{scale * found['value']:+.2f}{unit}", between, *chances, verdict])

@@ -26,26 +26,25 @@ class Seen:
     """What came into a map: how much, the sum, and the sum of squares."""
 
     count: int = 0
-    total: Tensor | None = None
-    square: Tensor | None = None
+    total: Tensor = field(default_factory=lambda: torch.zeros(()))
+    square: Tensor = field(default_factory=lambda: torch.zeros(()))
 
     def add(self, x: Tensor) -> None:
         """Some more (... i)."""
         x = x.detach().flatten(0, -2).double()
-        first = self.total is None
         self.count += len(x)
-        self.total = x.sum(0) if first else self.total + x.sum(0)
-        self.square = x.T @ x if first else self.square + x.T @ x
+        self.total = self.total + x.sum(0)
+        self.square = self.square + x.T @ x
 
     @property
     def mean(self) -> Tensor:
         """(i)."""
-        return self.total / self.count  # type: ignore[operator]
+        return self.total / self.count
 
     @property
     def covariance(self) -> Tensor:
         """(i i)."""
-        return self.square / self.count - torch.outer(self.mean, self.mean)  # type: ignore[operator]
+        return self.square / self.count - torch.outer(self.mean, self.mean)
 
 
 @torch.no_grad()
@@ -92,8 +91,8 @@ def absorbed(
     if weights.config.order != "pre":
         return weights
     model = weights.model().float().eval()
-    depth = len(model.get_submodule(stack))
-    blocks = list(model.blocks)[-depth:]
+    blocks = [block for name, block in model.named_modules() if isinstance(block, Block) and _in(name, stack)]
+    depth = len(blocks)
     stay = [layer for layer in range(depth) if layer not in set(gone)]
     following = dict(zip(stay, [*stay[1:], depth], strict=True))
     takers = {
@@ -121,23 +120,27 @@ class Regression:
     """Of some numbers on others, gathered bit by bit."""
 
     seen: Seen = field(default_factory=Seen)
-    target: Tensor | None = None
-    both: Tensor | None = None
+    target: Tensor = field(default_factory=lambda: torch.zeros(()))
+    both: Tensor = field(default_factory=lambda: torch.zeros(()))
 
     def add(self, x: Tensor, y: Tensor) -> None:
         """Some more: (... i) and (... o)."""
         self.seen.add(x)
         x, y = (one.detach().flatten(0, -2).double() for one in (x, y))
-        self.target = y.sum(0) if self.target is None else self.target + y.sum(0)
-        self.both = y.T @ x if self.both is None else self.both + y.T @ x
+        self.target, self.both = self.target + y.sum(0), self.both + y.T @ x
 
     def fitted(self) -> tuple[Tensor, Tensor]:
         """The slope (o i) and the offset (o) that tell the second from the first with the least squares."""
-        mean, covariance = self.seen.mean, self.seen.covariance
-        middle = self.target / self.seen.count  # type: ignore[operator]
-        together = self.both / self.seen.count - torch.outer(middle, mean)  # type: ignore[operator]
+        mean, covariance, count = self.seen.mean, self.seen.covariance, self.seen.count
+        middle = self.target / count
+        together = self.both / count - torch.outer(middle, mean)
         slope = torch.linalg.solve(covariance + STRONG / RIDGE * _held(covariance), together.T).T
         return slope, middle - slope @ mean
+
+
+def _in(name: str, stack: str) -> bool:
+    """Whether a module is one of a stack."""
+    return name.rpartition(".")[0] == stack
 
 
 def _held(covariance: Tensor) -> Tensor:

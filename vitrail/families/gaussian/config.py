@@ -3,18 +3,18 @@
 from math import prod
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, PositiveInt
 
 from vitrail.families.catalogue import Cost
-from vitrail.families.pictures import PictureShape
+from vitrail.families.pictures import PictureShape, Size
 
 
 class GaussianConfig(PictureShape):
     """A Gaussian for each class, over the numbers of a picture."""
 
-    image: int | tuple[int, int] = 28
-    channels: int = 1
-    classes: int = 10
+    image: Size = 28
+    channels: PositiveInt = 1
+    classes: PositiveInt = 10
     # One for all classes (linear discriminant analysis); one each (quadratic); variances alone, each (naive Bayes).
     covariance: Literal["shared", "own", "diagonal"] = "shared"
     # Towards as much variance in all directions; None: none, or what singular ones need (Ledoit and Wolf 2004).

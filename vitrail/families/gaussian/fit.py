@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from vitrail.errors import InputError
 from vitrail.families.gaussian.config import GaussianConfig
 from vitrail.families.model import State
 
@@ -21,7 +22,6 @@ class Gaussians:
 
     state: State
     shrinkage: tuple[float, ...]  # of each covariance, towards as much variance in all directions; 0: none
-    counts: tuple[int, ...]
 
 
 def fit(config: GaussianConfig, pictures: Callable[[], Some], shrinkage: float | None = None) -> Gaussians:
@@ -41,7 +41,7 @@ def fit(config: GaussianConfig, pictures: Callable[[], Some], shrinkage: float |
         root, shrunk = _variances(pictures, mean, counts)
     else:
         root, shrunk = _covariances(config, pictures, mean, counts, shrinkage)
-    return Gaussians({"prior": prior, "mean": mean, "root": root}, shrunk, tuple(int(one) for one in counts))
+    return Gaussians({"prior": prior, "mean": mean, "root": root}, shrunk)
 
 
 def _variances(pictures: Callable[[], Some], mean: Tensor, counts: Tensor) -> tuple[Tensor, tuple[float, ...]]:
@@ -108,6 +108,8 @@ def ledoit_wolf(covariance: Tensor, fourth: float, count: int) -> float:
 
 def _root(covariance: Tensor) -> Tensor:
     """Upper triangular R with R R^T the inverse: of S = L L^T it is L^-T."""
-    lower = torch.linalg.cholesky(covariance)
+    lower, wrong = torch.linalg.cholesky_ex(covariance)
+    if int(wrong):
+        raise InputError("a covariance is singular, and cannot be taken as it is; leave model.shrinkage out.")
     eye = torch.eye(len(lower), dtype=lower.dtype)
     return torch.linalg.solve_triangular(lower, eye, upper=False).T.contiguous()

@@ -94,7 +94,7 @@ def _tuning(recipe: PictureRecipe, facts: Facts, weights: Weights) -> list[Choic
     """For weights that know much already: the head alone, or a few epochs in which the first layers change little."""
     m, each = facts.pictures, facts.pictures / max(1, facts.classes)
     few, config, given = f"{m:,} pictures to train on", weights.config, recipe.weights.model_fields_set
-    about = f"about {each:.0f} of a class, width {config.width}"
+    about = f"about {each:.0f} of a class, width {_width(config)}"
     way = _way(recipe, facts, weights)
     start = [
         *([] if "image" in recipe.model else [Choice("model.image", *_shown(config, way))]),
@@ -161,12 +161,18 @@ def _way(recipe: PictureRecipe, facts: Facts, weights: Weights) -> Way:
     return Way(False, side, epochs, "all layers learn", within, f"what {within} allow, within 1 to {min(MOST, enough)}")
 
 
+def _width(config: Any) -> int:
+    """Numbers of a token; 0 of a model that has none."""
+    return getattr(config, "width", 0)
+
+
 def _rate(config: Any, steps: int) -> tuple[float, str]:
     """Lower, where there are few steps to mend what the first ones spoil."""
-    if config.width < WIDE:
-        return 1e-3, f"width {config.width}"
+    wide = _width(config)
+    if wide < WIDE:
+        return 1e-3, f"width {wide}"
     few = steps < STEPS
-    return round(RATE * min(1.0, steps / STEPS), 6), f"width {config.width}{f', {steps} steps' * few}"
+    return round(RATE * min(1.0, steps / STEPS), 6), f"width {wide}{f', {steps} steps' * few}"
 
 
 def sides_for(config: Any) -> list[int]:

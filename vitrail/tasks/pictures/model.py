@@ -8,7 +8,8 @@ from torch import Tensor
 from vitrail.config import checked
 from vitrail.data import Normalise
 from vitrail.errors import InputError
-from vitrail.families import check_memory, configure, known_as, speed
+from vitrail.families import ViTConfig, check_memory, configure, known_as, speed
+from vitrail.families.gaussian.config import GaussianConfig
 from vitrail.tasks.pictures.choices import WIDE, sides_for
 from vitrail.tasks.pictures.recipe import PictureRecipe
 from vitrail.weights import STATED, Weights, read
@@ -63,7 +64,11 @@ def check_teacher(recipe: PictureRecipe, config: Any) -> None:
         return
     if recipe.weights.freeze:
         raise InputError("a head alone is fitted to the labels, and learns from no teacher; leave --teacher out.")
-    if teacher.hard and config.pool != "distilled":
+    if isinstance(config, GaussianConfig):
+        raise InputError("Gaussians are fitted to the labels, and learn from no teacher; leave --teacher out.")
+    if (teacher.hidden or teacher.relations) and not isinstance(config, ViTConfig):
+        raise InputError("teacher.hidden and teacher.relations are of tokens, which the model has none of.")
+    if teacher.hard and getattr(config, "pool", None) != "distilled":
         raise InputError("teacher.hard is for a distillation token; set model.pool=distilled, or leave it out.")
 
 
@@ -112,9 +117,9 @@ def keeps_head(recipe: PictureRecipe, weights: Weights, names: tuple[str, ...]) 
 def adapted(recipe: PictureRecipe, weights: Weights, names: tuple[str, ...]) -> Weights:
     """Weights as the pictures need them: of their size, and with a head for their classes."""
     keep = keeps_head(recipe, weights, names)
-    prelogits = True if keep else (recipe.weights.prelogits or 0)
+    own = {"prelogits": True if keep else (recipe.weights.prelogits or 0)} if weights.family == "vit" else {}
     head = "keep" if keep else "fresh"
-    return weights.adapted(head=head, classes=len(names), prelogits=prelogits, **_changes(recipe))
+    return weights.adapted(head=head, classes=len(names), **own, **_changes(recipe))
 
 
 def config_of(recipe: PictureRecipe, classes: int, weights: Weights | None) -> Any:
@@ -136,7 +141,7 @@ def pace_of(weights: Weights | None) -> float | None:
     """Multiply-adds a second that the model of weights does here, on pictures of the size they are used at; None of
     weights so small that it does not matter, or whose multiply-adds no formula tells.
     """
-    if weights is None or weights.config.width < WIDE or weights.config.cost() is None:
+    if weights is None or getattr(weights.config, "width", 0) < WIDE or weights.config.cost() is None:
         return None
     look = weights.adapted(image=sides_for(weights.config)[0])
     return speed(look.model().float()) * look.config.cost().multiply_adds

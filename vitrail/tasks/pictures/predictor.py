@@ -95,6 +95,8 @@ class Predictor:
             notes.append("nothing says how pictures are normalised; mean 0.5 and std 0.5 are assumed")
         size = size or config.size
         check_size("size", size, config.step)
+        if size != config.size and weights.family in ("gaussian", "linear"):
+            raise InputError(f"{path!r} is a {weights.family}, of pictures of its own size alone; leave --size out.")
         return cls(
             cast("PictureModel", model), class_names(weights), normalisation(weights), weights, size, tuple(notes)
         )

@@ -1,6 +1,5 @@
 """The shape of a model from scratch, chosen from the pictures around the fields that are given."""
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from vitrail.families import known_as
@@ -14,7 +13,6 @@ SMALL, MEDIUM = 3_000, 30_000  # pictures
 TINY = 40  # pixels
 SEEN = 64  # pixels of a side that larger pictures are seen in
 FULL = 1_024  # numbers of a picture, at most, that a full covariance is found for
-Shaper = Callable[[dict[str, Any], "Facts"], list[Choice]]
 
 
 def shape(model: dict[str, Any], facts: "Facts") -> list[Choice]:
