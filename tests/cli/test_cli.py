@@ -143,7 +143,7 @@ def test_runs_are_not_overwritten(tmp_path):
         (["train", "--set", "data.test=0.001"], 1, "a fraction of 0.001 of 1797 pictures cannot hold one of each"),
         (["train", "--seed", "99999999999999999999"], 1, "train.seed=99999999999999999999 does not fit"),
         (["train", "--set", "train=3"], 1, "train=3 does not fit"),
-        (["models", "resnet*"], 1, "model 'resnet*' is not known"),
+        (["models", "mixer*"], 1, "model 'mixer*' is not known"),
     ],
 )
 def test_mistakes_get_a_sentence_and_a_status(invoke, tmp_path, monkeypatch, words, status, says):  # noqa: PLR0917

@@ -7,8 +7,9 @@ from vitrail.shrink.steps import Goals, History, Step
 from vitrail.shrink.way import Together, Way, ways
 from vitrail.weights import Weights
 
-ORDER = ("layers", "neurons", "heads", "merge")
-AGAIN = ("layers", "neurons", "heads")  # round by round, as long as goals are not reached
+ORDER = ("neurons", "heads", "layers", "image", "merge")  # what costs least first (ViT-S/14, bench/README.md)
+AGAIN = ("neurons", "layers", "heads")  # round by round, as long as goals are not reached
+LEAST = 8  # patches down and across, at least, of pictures that are made smaller
 ROUNDS = 3
 # What is done at the end, and how many times as fast and as small a model is again by it, at
 # least (ViT-S/14, bench/README.md).
@@ -22,7 +23,7 @@ def chosen(history: History, goals: Goals, weights: Weights, *, data: bool, hurr
         return None
     last, *ahead = LAST.get(weights.family, PACKED)
     tried = [split(step)[0] for step in history.steps] + [name for name, _ in history.skipped]
-    left = [name for name in _left(history, goals) if data and not (hurry and ways[name].trains)]
+    left = [name for name in _left(history, goals, weights) if data and not (hurry and ways[name].trains)]
     ended = "quantize" in tried
     if left and (ended or not goals.met(history.original, history.now, ahead=(ahead[0], ahead[1]))):
         return ways[left[0]]()
@@ -46,16 +47,17 @@ def parse(text: str) -> Way:
     return kind(amount.strip() or None)
 
 
-def _left(history: History, goals: Goals) -> list[str]:
+def _left(history: History, goals: Goals, weights: Weights) -> list[str]:
     """The ways that are still to be tried, by their order, in this round."""
-    counts = dict.fromkeys(ORDER, 0)
+    small = weights.family != "vit" or min(weights.config.grid) < LEAST
+    counts = {name: 0 for name in ORDER if not (small and name == "image")}
     for step in history.steps:
         name, _ = split(step)
         if name in counts and not step.again:
             counts[name] += 1
     for name, _ in history.skipped:
         counts[name] = ROUNDS
-    first = [name for name in ORDER if not counts[name]]
+    first = [name for name in ORDER if not counts.get(name, ROUNDS)]
     if first or (goals.speedup is None and goals.compression is None):
         return first
     return sorted(
