@@ -176,7 +176,7 @@ def test_without_names_ways_are_chosen_and_kept_as_far_as_they_pay(run, tmp_path
     made, state = shrunk(run, tmp_path / "small", minutes=0.3, max_drop=10.0)
     first, *steps = state["steps"]
     names = [step["name"].partition("=")[0] for step in steps]
-    assert names[0] == "layers"
+    assert names[0] == "neurons"
     assert names[-1] == "quantize"
     assert all(step["kept"] or step["why"] for step in steps)
     last = [step for step in (first, *steps) if step["kept"]][-1]
