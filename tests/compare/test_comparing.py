@@ -7,9 +7,11 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from texts import TEXT, write_text
 
 from vitrail.compare import compare
 from vitrail.compare.asked import Asked
@@ -169,6 +171,16 @@ def test_arms_of_one_comparison_have_the_same_shape_at_every_fraction():
     plan = planned(Asked(("positions", "digits"), seeds=1, fractions=(0.01, 1.0)))
     shapes = {json.dumps({**table["model"], "position": ""}, sort_keys=True) for table in plan.tables.values()}
     assert len(shapes) == 1
+
+
+def test_other_tasks_have_numbers_of_their_own(tmp_path):
+    """Any field of theirs can be varied; fractions are of pictures."""
+    text = write_text(tmp_path / "some.txt")
+    settings = tuple(f"{name}={value}" for name, value in TEXT.items() if name != "model.depth")
+    asked = Asked((text,), vary=("model.depth=1,2",), settings=settings)
+    assert planned(asked).metric.name == "nats"
+    with pytest.raises(InputError, match="are of pictures"):
+        planned(replace(asked, fractions=(0.1, 1.0)))
 
 
 def test_models_are_matched_by_what_they_cost():

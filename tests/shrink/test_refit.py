@@ -8,7 +8,7 @@ import torch
 import vitrail as vt
 from vitrail.data import Batch
 from vitrail.shrink.cut import Kept, cut, spread, without_layers
-from vitrail.shrink.refit import absorbed, refitted, seen_by
+from vitrail.shrink.refit import absorbed, coming_in, refitted
 from vitrail.weights import Weights
 
 VIT = {"image": 8, "patch": 2, "channels": 1, "width": 16, "depth": 3, "heads": 4, "hidden": 24, "classes": 5}
@@ -63,7 +63,7 @@ def test_what_others_can_say_too_is_not_missed(what):
         columns = spread([1, 2, 3], 4)
     weights, batches = replace(weights, state=state), some()
     path = f"encoder.1.{path}"
-    seen = seen_by(weights.model().eval(), [path], ask, batches)
+    seen = coming_in(weights.model().eval(), [path], ask, batches)
     other = cut(weights, kept)
     fitted = refitted(other, weights.state, {path: columns}, seen)
     whole = answer(weights, batches)
@@ -75,7 +75,7 @@ def test_what_others_can_say_too_is_not_missed(what):
 def test_keeping_all_changes_nothing():
     weights, batches = drawn(), some()
     path = "encoder.0.feed_forward.f.out"
-    seen = seen_by(weights.model().eval(), [path], ask, batches)
+    seen = coming_in(weights.model().eval(), [path], ask, batches)
     same = refitted(weights, weights.state, {path: torch.arange(24)}, seen)
     assert all(torch.equal(same.state[name], one) for name, one in weights.state.items())
     assert absorbed(weights, [], "encoder", ask, batches).state.keys() == weights.state.keys()
@@ -87,7 +87,7 @@ def test_what_is_fitted_is_the_least_squares():
     path, columns = "encoder.2.feed_forward.f.out", torch.arange(0, 24, 2)
     model, given = weights.model().eval(), []
     model.get_submodule(path).register_forward_pre_hook(lambda _, x: given.append(x[0].detach()))
-    seen = seen_by(model, [path], ask, batches)
+    seen = coming_in(model, [path], ask, batches)
     kept = Kept(neurons=[range(24), range(24), columns.tolist()])
     fitted = refitted(cut(weights, kept), weights.state, {path: columns}, seen)
     x = given[0].flatten(0, 1).double()

@@ -21,7 +21,7 @@ from vitrail.compare.asked import Asked
 from vitrail.compare.cell import STOPPED
 from vitrail.compare.cells import ASKED, DONE, FAILED, Cell, code, digest, read_result
 from vitrail.compare.findings import Findings
-from vitrail.compare.plan import places, planned
+from vitrail.compare.plan import planned
 from vitrail.compare.running import run_all
 from vitrail.compare.sources import data_digest
 from vitrail.config import assignments
@@ -140,7 +140,7 @@ class Comparing:
         if self.asked.minutes is None:
             return tables
         self.share, self.epochs = before.get("share"), dict(before.get("epochs", {}))
-        new = {place: tables[cell] for place, cell in places(tables).items() if place not in self.epochs}
+        new = {cell.place: table for cell, table in tables.items() if cell.place not in self.epochs}
         looked = {place: self._looked(table) for place, table in new.items()}
         if self.share is None:
             whole = self.asked.seeds * sum(START + seconds for _, seconds in looked.values()) / self._workers

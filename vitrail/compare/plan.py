@@ -1,6 +1,6 @@
 """What is compared with what: the arms, the cells, and the recipe of each."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -179,8 +179,3 @@ def _flat(table: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(fields, dict)
         for name, value in fields.items()
     }
-
-
-def places(cells_: Iterable[Cell]) -> dict[str, Cell]:
-    """One cell of each arm at each place, by what it goes by."""
-    return {cell.place: cell for cell in cells_ if cell.seed == 0}

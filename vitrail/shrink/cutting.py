@@ -4,10 +4,9 @@ import torch
 from torch import Tensor
 
 from vitrail.errors import InputError
-from vitrail.families import Model
 from vitrail.shrink.cut import STACK, Kept, checked, cut, layered, spread, without_layers
 from vitrail.shrink.importance import by_gradient, heads_left_out, layers_left_out
-from vitrail.shrink.refit import absorbed, refitted, seen_by
+from vitrail.shrink.refit import absorbed, coming_in, refitted
 from vitrail.shrink.way import EVEN, FEWEST, Change, Made, Workshop, as_number, count_or_share, ways
 from vitrail.weights import Weights
 
@@ -147,16 +146,19 @@ class Heads(Change):
         config = checked(weights)
         model = weights.model().float()
         count = sum(heads for heads, _ in config.layers)
+        batches = shop.batches(model, passes=3)
         if shop.room(model, count) > FEWEST:  # few enough heads to leave each out by itself
-            batches = shop.batches(model, passes=count)
-            matter, how = heads_left_out(model, shop.loss, batches, shop.progress), "left out one by one"
+            some = shop.batches(model, passes=count)
+            matter, how = heads_left_out(model, shop.loss, some, shop.progress), "left out one by one"
         else:
-            found, _ = by_gradient(model, shop.loss, shop.batches(model, passes=3))
+            found, _ = by_gradient(model, shop.loss, batches)
             matter, how = [one / one.norm().clamp(min=1e-30) for one in found], "by the gradient"  # as Michel et al. do
         stay = _stay(matter, round(self.share * count), even=1)
         wide = config.rank or config.head or config.width // config.most_heads
         kept = {f"{STACK}.{layer}.attention.f.out": spread(heads, wide) for layer, heads in enumerate(stay) if heads}
-        other = _refitted(weights, cut(weights, Kept(heads=stay)), kept, shop, model)
+        other = refitted(
+            cut(weights, Kept(heads=stay)), weights.state, kept, coming_in(model, kept, shop.loss, batches)
+        )
         left = [len(one) for one in stay]
         return Made(other, f"{count} -> {sum(left)} heads ({' '.join(map(str, left))}), {how}")
 
@@ -174,20 +176,16 @@ class Neurons(Change):
     def make(self, weights: Weights, shop: Workshop) -> Made:
         config = checked(weights, heads=False)
         model = weights.model().float()
-        _, matter = by_gradient(model, shop.loss, shop.batches(model, passes=3))
+        batches = shop.batches(model, passes=3)
+        _, matter = by_gradient(model, shop.loss, batches)
         count = sum(hidden for _, hidden in config.layers)
         stay = _stay(matter, round(self.share * count), even=EVEN)
         kept = {f"{STACK}.{layer}.feed_forward.f.out": torch.tensor(some) for layer, some in enumerate(stay) if some}
-        other = _refitted(weights, cut(weights, Kept(neurons=stay)), kept, shop, model)
+        other = refitted(
+            cut(weights, Kept(neurons=stay)), weights.state, kept, coming_in(model, kept, shop.loss, batches)
+        )
         left = [len(one) for one in stay]
         return Made(other, f"{count:,} -> {sum(left):,} neurons ({' '.join(map(str, left))})")
-
-
-def _refitted(before: Weights, after: Weights, kept: dict[str, Tensor], shop: Workshop, model: Model) -> Weights:
-    """What is left, with its last maps fitted to what they gave before."""
-    whole = {path: columns for path, columns in kept.items() if f"{path}.weight" in before.state}  # no product
-    seen = seen_by(model, whole, shop.loss, shop.batches(model, passes=3))
-    return refitted(after, before.state, whole, seen)
 
 
 def _stay(matter: list[Tensor], gone: int, even: int) -> list[list[int]]:

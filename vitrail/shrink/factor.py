@@ -11,7 +11,7 @@ from vitrail.core import TokenEmbedding
 from vitrail.data import Batch
 from vitrail.errors import InputError
 from vitrail.families import Model, empty
-from vitrail.shrink.refit import seen_by
+from vitrail.shrink.refit import coming_in
 from vitrail.weights import Weights
 
 SHRINK = 1e-4  # of the mean variance, added to every variance of the inputs, so that all directions count for something
@@ -32,7 +32,7 @@ def maps(model: Model) -> dict[str, nn.Linear]:
 @torch.no_grad()
 def inputs(model: Model, call: Callable[[Model, Batch], Any], batches: Iterable[Batch]) -> dict[str, Tensor]:
     """E[x x^T] of what comes into each linear map, (i i)."""
-    seen = seen_by(model, maps(model), call, batches)
+    seen = coming_in(model, maps(model), call, batches)
     return {path: one.square / one.count for path, one in seen.items()}
 
 

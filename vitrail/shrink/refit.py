@@ -48,7 +48,7 @@ class Seen:
 
 
 @torch.no_grad()
-def seen_by(
+def coming_in(
     model: Model, paths: Iterable[str], call: Callable[[Model, Batch], Any], batches: Iterable[Batch]
 ) -> dict[str, Seen]:
     """What comes into some linear maps, by their paths, for every token."""

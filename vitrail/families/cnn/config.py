@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from math import ceil, prod
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt
 
@@ -57,8 +57,8 @@ class CNNConfig(PictureShape):
             after = self.grown * inner
             for number in range(count):
                 path, step = f"stages.{stage}.{number}", 2 if stage and not number else 1
-                for conv, wide, narrow, kernel, stride in _of_unit(self.unit, before, inner, after, step):
-                    yield Convolution(f"{path}.{conv}", wide, narrow, kernel, stride)
+                for one in unit_convolutions(self.unit, before, inner, step):
+                    yield one._replace(path=f"{path}.{one.path}")
                 if self.residual and (before != after or step > 1):
                     yield Convolution(f"{path}.shortcut.conv", before, after, 1, step)
                 before = after
@@ -87,11 +87,10 @@ class CNNConfig(PictureShape):
         return self.cost().parameters
 
 
-def _of_unit(kind: str, before: int, inner: int, after: int, stride: int) -> list[Any]:
+def unit_convolutions(kind: str, before: int, inner: int, stride: int) -> list[Convolution]:
+    """Those that a unit is made of, one after the other, by their places in it."""
     if kind == "basic":
-        return [("convs.0.conv", before, inner, 3, stride), ("convs.1.conv", inner, after, 3, 1)]
-    return [
-        ("convs.0.conv", before, inner, 1, 1),
-        ("convs.1.conv", inner, inner, 3, stride),
-        ("convs.2.conv", inner, after, 1, 1),
-    ]
+        sides = [(before, inner, 3, stride), (inner, inner, 3, 1)]
+    else:
+        sides = [(before, inner, 1, 1), (inner, inner, 3, stride), (inner, WIDER * inner, 1, 1)]
+    return [Convolution(f"convs.{number}.conv", *one) for number, one in enumerate(sides)]

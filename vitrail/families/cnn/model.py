@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from vitrail.core import Head
 from vitrail.data.normalise import Normalise
 from vitrail.errors import InputError
-from vitrail.families.cnn.config import CNNConfig
+from vitrail.families.cnn.config import CNNConfig, unit_convolutions
 from vitrail.families.model import Adapted, State, families
 from vitrail.families.picture_model import PictureModel
 from vitrail.families.vit.adapt import other_channels
@@ -31,11 +31,8 @@ class Unit(nn.Module):
     def __init__(self, config: CNNConfig, before: int, inner: int, stride: int) -> None:
         super().__init__()
         eps, after = config.eps, config.grown * inner
-        if config.unit == "basic":
-            convs = [Convolved(before, inner, 3, stride, eps), Convolved(inner, after, 3, 1, eps)]
-        else:
-            first, last = Convolved(before, inner, 1, 1, eps), Convolved(inner, after, 1, 1, eps)
-            convs = [first, Convolved(inner, inner, 3, stride, eps), last]
+        several = unit_convolutions(config.unit, before, inner, stride)
+        convs = [Convolved(one.before, one.after, one.side, one.stride, eps) for one in several]
         self.convs = nn.ModuleList(convs)
         self.residual = config.residual
         changes = self.residual and (before != after or stride > 1)
