@@ -161,3 +161,6 @@ def test_it_is_trained_measured_and_used_as_any_other(tmp_path):
     model = vt.load(tmp_path / "run")
     assert Run(tmp_path / "run").evaluate().values["accuracy"] == pytest.approx(run.result["accuracy"])
     assert model(torch.zeros(2, 1, 8, 8)).shape == (2, 10)
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "the covariance is singular, and shrunk by" in page
+    assert "Drawn from each class" in page

@@ -48,7 +48,7 @@ def fit_gaussians(
 _SPREADS = {"shared": "one covariance", "own": "a covariance each", "diagonal": "variances each"}
 
 
-def sections(model: Gaussian, normalise: Normalise, names: tuple[str, ...]) -> list[Section]:
+def sections(model: Gaussian, normalise: Normalise, names: tuple[str, ...], said: str) -> list[Section]:
     """What the classes look like: the mean of each, and pictures drawn from its Gaussian."""
     draw = torch.Generator().manual_seed(0)
 
@@ -65,7 +65,7 @@ def sections(model: Gaussian, normalise: Normalise, names: tuple[str, ...]) -> l
         some = [number for number in shown for _ in range(DRAWN)]
         drawn = figures(torch.cat([model.drawn(number, DRAWN, draw) for number in shown]), some, "drawn")
     return [
-        Gallery(title="The mean of each class", figures=means, wide=True),
+        Gallery(title="The mean of each class", note=f"{said[0].upper()}{said[1:]}.", figures=means, wide=True),
         Gallery(
             title="Drawn from each class",
             note="Pictures as likely as those of the class, if its pixels were as its Gaussian has them.",

@@ -381,7 +381,9 @@ class PictureTask(Task):
     def sections(self, measurement: Measurement) -> list[Section]:
         predicted = None if self.head is None else self.head.predicted
         own = (
-            [] if self.fitted is None else gaussian_sections(cast("Gaussian", self.model()), self.normalise, self.names)
+            []
+            if self.fitted is None
+            else gaussian_sections(cast("Gaussian", self.model()), self.normalise, self.names, self.fitted.said)
         )
         return own + shown.sections(self.parts, measurement.scores, measurement.outputs, predicted)
 
