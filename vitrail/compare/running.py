@@ -38,19 +38,19 @@ def run_all(folders: Sequence[Path], workers: int, environment: Mapping[str, str
             process.send_signal(signal.SIGTERM)
         for process in running.values():
             process.wait()
-        if before is not None:
-            signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
-def _interruptible() -> Any:
-    """Have SIGTERM stop this process as Ctrl-C does; what it did before."""
+def _interruptible() -> dict[signal.Signals, Any]:
+    """Have SIGTERM stop this process as Ctrl-C does, which may be ignored in the background; what they did before."""
 
     def stop(*_: Any) -> None:
         raise KeyboardInterrupt
 
     if threading.current_thread() is not threading.main_thread():  # to which signals come
-        return None
-    return signal.signal(signal.SIGTERM, stop)
+        return {}
+    return {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
 
 
 def _started(folder: Path, environment: Mapping[str, str]) -> "subprocess.Popen[bytes]":
