@@ -8,7 +8,7 @@ from sklearn.decomposition import PCA
 from sklearn.metrics.pairwise import cosine_similarity
 
 import vitrail as vt
-from vitrail.lens import attention_distance, filter_components, position_similarity, uniform_distance
+from vitrail.lens import attention_distance, filter_components, position_bias, position_similarity, uniform_distance
 
 SHAPE = {"image": (12, 20), "patch": 4, "width": 24, "depth": 1, "heads": 3, "classes": 7}
 
@@ -36,6 +36,25 @@ def test_positions_are_as_alike_as_scikit_learn_says(position, pool):
     added = model.embed.position(zeros, (3, 5))[0, model.config.prefix :].detach().numpy()
     assert found.shape == (3, 5, 3, 5)
     np.testing.assert_allclose(found.flatten(2).flatten(0, 1), cosine_similarity(added), atol=1e-5)
+
+
+def test_turned_positions_are_as_alike_as_the_cosines_of_their_angles():
+    """R_s 1 . R_t 1 is the mean of cos((t - s) / 10000^(2i/d)) over the planes."""
+    model = vit(position="rotary", heads=2)
+    found = position_similarity(model).flatten(2).flatten(0, 1)
+    away = np.subtract.outer(np.arange(15), np.arange(15))
+    planes = 10_000 ** -(np.arange(0, 12, 2) / 12)
+    np.testing.assert_allclose(found, np.cos(away[..., None] * planes).mean(-1), atol=1e-5)
+
+
+def test_relative_positions_are_shown_as_attention_adds_them():
+    model = vit(position="relative", pool="class")
+    shown = position_bias(model)
+    added = model.embed.position.mask((3, 5), 1).bias[0, :, 1:, 1:].mean(0)
+    torch.testing.assert_close(shown.flatten(2).flatten(0, 1), added)
+    assert shown[1, 1, 1, 2] == shown[0, 3, 0, 4] != shown[1, 1, 1, 0]
+    with pytest.raises(vt.InputError, match="adds nothing to the scores"):
+        position_bias(vit(position="learned"))
 
 
 def test_what_has_no_such_figure():

@@ -30,7 +30,8 @@ from vitrail.families import configure
 from vitrail.files import Pathlike, make_folder, read_json, write_json
 from vitrail.machine import cores, processor, threads
 from vitrail.progress import Progress, silent
-from vitrail.report import write_comparison
+from vitrail.report import draw_arms, write_comparison
+from vitrail.runs import Run
 from vitrail.tasks import parse_recipe
 from vitrail.tasks.registry import tasks
 from vitrail.terminal.console import say
@@ -273,8 +274,16 @@ class Comparing:
         write_json(self.folder / STATE, state)
         if results:
             findings.write_csv(self.folder / TABLE)
-            write_comparison(self.folder / PAGE, state)
+            write_comparison(self.folder / PAGE, {**state, "pictures": self._pictures(finished=finished)})
         return state
+
+    def _pictures(self, *, finished: bool) -> list[Any]:
+        """What is drawn of the models of each arm, once they are all there: of the first seed, at the last place."""
+        if not finished or not self.plan.experiment.drawn:
+            return []
+        last = {cell.arm.name: cell for cell in self.plan.tables if cell.seed == 0}
+        there = {name: Run(self._folder(cell)) for name, cell in last.items() if (self._folder(cell) / DONE).is_file()}
+        return draw_arms({name: run.weights().model() for name, run in there.items()}, self.folder)
 
     def _say(self, text: str) -> None:
         if not self.quiet:

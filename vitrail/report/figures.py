@@ -1,6 +1,5 @@
 """The figures of the ViT paper from any ViT: its filters, its positions, how far its heads look; and over time."""
 
-from base64 import b64encode
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,7 +19,8 @@ from vitrail.families import ViT
 from vitrail.files import Output, whole, write_json
 from vitrail.lens import attention_distance, filter_components, position_similarity, uniform_distance
 from vitrail.report.drawing import COLOURS, DIVERGING, save_figure, sheet, sheet_figure
-from vitrail.report.page import write_page
+from vitrail.report.page import embedded, write_page
+from vitrail.report.positions import COSINE, draw_positions
 from vitrail.runs import Run
 
 ACROSS = 7  # filters in a row
@@ -76,15 +76,9 @@ class Figures:
 
     def positions(self, model: ViT) -> None:
         """How alike the positions are."""
-        alike = position_similarity(model).numpy()
-        figure, axes = sheet_figure(alike, widest=9.0, each=1.2)
-        drawn = sheet(axes, alike, _numbers(alike.shape[0]), _numbers(alike.shape[1]), **_cosine())
-        axes.set_xlabel("patch across")
-        axes.set_ylabel("patch down")
-        figure.colorbar(drawn, ax=axes, label="cosine similarity", fraction=0.04, aspect=30)
-        words = "Each panel is one patch's place, and shows how alike its position is to that of every other patch."
-        self._save(figure, "positions", "Positions: how alike they are", words)
-        self.arrays["positions"] = alike
+        drawn = draw_positions(model)
+        self._save(drawn.figure, "positions", drawn.title, drawn.words)
+        self.arrays["positions"] = drawn.numbers
 
     def distance(self, model: ViT, images: Tensor) -> None:
         """How far each head looks, by depth."""
@@ -175,7 +169,7 @@ class Figures:
         patches = [(0, 0), (down // 4, across // 4), (down // 2, across // 2), (down - 1, across // 2)]
         grid = np.stack([[one[y, x] for one in alike.values()] for y, x in patches])
         figure, axes = sheet_figure(grid, each=1.2)
-        drawn = sheet(axes, grid, [f"patch {y + 1}, {x + 1}" for y, x in patches], _steps(alike), **_cosine())
+        drawn = sheet(axes, grid, [f"patch {y + 1}, {x + 1}" for y, x in patches], _steps(alike), **COSINE)
         figure.colorbar(drawn, ax=axes, label="cosine similarity", fraction=0.04, aspect=30)
         words = "How alike the position of four of the patches is to all others, at several steps of the training."
         self._save(figure, "positions-over-time", "Positions over time", words)
@@ -209,7 +203,7 @@ class Figures:
         numbers = {key: self.arrays[key].tolist() for key in (*small, "distance_over_time") if key in self.arrays}
         files = [one.file for one in self.drawn]
         write_json(self.folder / "figures.json", {**about, **numbers, "files": files, "notes": self.notes})
-        pictures = {one.file: _embedded(self.folder / one.file) for one in self.drawn}
+        pictures = {one.file: embedded(self.folder / one.file) for one in self.drawn}
         fields = {"name": name, "drawn": self.drawn, "pictures": pictures, "notes": self.notes}
         return write_page(self.folder / "figures.html", "figures.html", **fields)
 
@@ -233,17 +227,9 @@ def _components(components: Any) -> tuple[Any, dict[str, Any]]:
     return panels, {"cmap": DIVERGING, "vmin": -limit, "vmax": limit}
 
 
-def _cosine() -> dict[str, Any]:
-    return {"cmap": COLOURS, "vmin": -1, "vmax": 1}
-
-
 def _steps(by_step: dict[int, Any]) -> list[str]:
     return [f"step {step:,}" for step in by_step]
 
 
 def _numbers(count: int) -> list[str]:
     return [str(number + 1) for number in range(count)]
-
-
-def _embedded(path: Path) -> str:
-    return f"data:image/png;base64,{b64encode(path.read_bytes()).decode()}"

@@ -52,6 +52,11 @@ def thumbnail(pixels: Tensor) -> str:
     return _embedded(image, "JPEG", quality=85)
 
 
+def embedded(path: Path) -> str:
+    """A file that is a PNG as the address of an embedded one."""
+    return f"data:image/png;base64,{b64encode(path.read_bytes()).decode()}"
+
+
 def _embedded(image: Image.Image, kind: str, **options: Any) -> str:
     buffer = BytesIO()
     image.save(buffer, kind, **options)
