@@ -14,7 +14,7 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ from vitrail.training import Result
 from vitrail.training.checkpoint import Checkpoints, Lock, unpack
 from vitrail.training.log import Log, read_metrics
 from vitrail.weights import Weights, read, save
+from vitrail.weights.onnx_translator import OnnxTranslator
 from vitrail.weights.weights import checked_config, stated_fit, stated_labels, stated_normalise
 
 HISTORY, LAST = "history", "last"
@@ -138,11 +139,22 @@ class Run:
         return read(self.name, **options)
 
     def answering(self, **options: Any) -> Weights:
-        """What answers soonest: an ONNX file beside its tensors, where the run says that there is one; else those."""
-        name = self.about.get("answers")
-        given = [option for option, value in options.items() if value is not None]
-        file = self.path / str(name)
-        return read(file) if name is not None and file.is_file() and not given else self.weights(**options)
+        """What answers soonest: ONNX files beside its tensors, where the run says that there are some; else those."""
+        files = self.answers
+        if not files or any(value is not None for value in options.values()):
+            return self.weights(**options)
+        if len(files) == 1:
+            return read(files[0])
+        weights = self.weights()
+        held = {one.name: getattr(weights, one.name) for one in fields(weights)}
+        return OnnxTranslator(**held, files=tuple(files))
+
+    @property
+    def answers(self) -> list[Path]:
+        """The ONNX files that it answers by; none, where it has none, or they are not all there."""
+        named = self.about.get("answers", [])
+        files = [self.path / str(name) for name in ([named] if isinstance(named, str) else named)]
+        return files if all(file.is_file() for file in files) else []
 
     def _unfinished(self, step: int, data: bytes, normalise: Any) -> Weights:
         about, state = self.begun["model"], unpack(data)
@@ -234,9 +246,9 @@ class Run:
         self.begin(task, ALONE, command)
         kept = {name: source.about[name] for name in ("answers", "packed", "zeros") if name in source.about}
         self._save(self.path, task.model(), task, **kept)
-        for name in ("model.safetensors", str(kept.get("answers"))) if kept else ():
-            if (source.path / name).is_file():
-                shutil.copyfile(source.path / name, self.path / name)
+        for file in (source.path / "model.safetensors", *source.answers) if kept else ():
+            if file.is_file():
+                shutil.copyfile(file, self.path / file.name)
 
     def copy(self, folder: Path, command: str) -> "Run":
         """The same run in another directory: its model, what it is used with, and what it is."""

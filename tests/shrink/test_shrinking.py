@@ -312,6 +312,23 @@ def test_models_of_text(texts, tmp_path, name):
     assert original["worth"]["value"] == pytest.approx(Run(texts / name).result[metric], rel=1e-4)
 
 
+def test_a_translator_runs_as_eight_bits(texts, tmp_path):
+    """Its steps are files' that say nearly what its tensors say; shrunk again it stays so."""
+    made, state = shrunk(texts / "words", tmp_path / "small", "quantize")
+    assert made.about["answers"] == ["encoder.int8.onnx", "step.int8.onnx"] == [file.name for file in made.answers]
+    assert state["steps"][1]["costs"]["bytes"] == sum(file.stat().st_size for file in made.answers)
+    assert type(made.answering().model()).__name__ == "OnnxSeq2Seq"
+    again = made.copy(tmp_path / "copy", "cp")
+    first, second = (run.evaluate(beam=1) for run in (made, again))
+    assert first.outputs == second.outputs
+    assert first.values["loss"] == pytest.approx(
+        made.evaluation_set().measure(made.weights().model()).values["loss"], rel=0.02
+    )
+    for file in made.answers:
+        file.unlink()
+    assert made.answers == []  # and its tensors answer
+
+
 def test_a_tagger_keeps_its_head_on_data_that_is_named(texts, tmp_path):
     _, state = shrunk(texts / "tags", tmp_path / "small", "quantize=8", data=texts / "words.txt")
     held = Run(tmp_path / "small" / "steps" / "00-original").weights().state

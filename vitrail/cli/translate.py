@@ -58,7 +58,7 @@ def translate(
         given |= {"top_k": top_k, "top_p": top_p, "seed": seed}
         how = Decoding(**{name: value for name, value in given.items() if value is not None})
         opened = open_run(run)
-        trained = opened.trained()
+        trained = opened.trained(opened.answering())
         translator = Translator.of(trained)
         how = how.checked(translator.model.config)
     for note in trained.weights.remarks:

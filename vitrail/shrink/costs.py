@@ -59,8 +59,8 @@ def _files(run: Run, weights: Weights) -> list[Path]:
     place = Path(weights.path) if Path(weights.path).exists() else run.path
     if place.is_file():
         return [place]
-    own = place / str(run.about.get("answers", "model.safetensors"))
-    return [own] if own.is_file() else [file for file in place.iterdir() if file.suffix in KINDS]
+    own = run.answers or [place / "model.safetensors"]
+    return own if own[0].is_file() else [file for file in place.iterdir() if file.suffix in KINDS]
 
 
 def times(systems: Mapping[str, Any], count: int, progress: Progress = silent) -> dict[str, list[float]]:

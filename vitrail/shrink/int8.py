@@ -48,20 +48,25 @@ def quantize_onnx(source: Path, target: Path, keep: Sequence[str] = ()) -> None:
         onnx.save(made, str(part))
 
 
-def sensitive(source: Path, pictures: Any, progress: Progress = silent) -> list[str]:
-    """The products of a file by how far each, as eight bits alone, takes its answers from what they are, the farthest
-    first: seen on pictures (b c H W) with values from 0 to 1.
-    """
+def products(source: Path) -> list[str]:
+    """The products of a file that can be made eight bits: those with a matrix, in their order."""
     import onnx  # noqa: PLC0415
 
     graph = onnx.load(str(source)).graph
     held = {one.name for one in graph.initializer}
-    products = [node.name for node in graph.node if node.op_type in KINDS and node.input[1] in held]
+    return [node.name for node in graph.node if node.op_type in KINDS and node.input[1] in held]
+
+
+def sensitive(source: Path, pictures: Any, progress: Progress = silent) -> list[str]:
+    """The products of a file by how far each, as eight bits alone, takes its answers from what they are, the farthest
+    first: seen on pictures (b c H W) with values from 0 to 1.
+    """
+    every = products(source)
     exact, far = _answers(source, pictures), dict[str, float]()
     with tempfile.TemporaryDirectory() as folder:
-        for name in progress("products tried as eight bits", products, len(products)):
+        for name in progress("products tried as eight bits", every, len(every)):
             one = Path(folder) / "one.onnx"
-            quantize_onnx(source, one, [other for other in products if other != name])
+            quantize_onnx(source, one, [other for other in every if other != name])
             far[name] = float(np.square(_answers(one, pictures) - exact).mean())
     return sorted(far, key=lambda name: -far[name])
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from vitrail.errors import InputError
 from vitrail.families import empty
+from vitrail.shrink.answers import FAMILIES
 from vitrail.shrink.factor import counts, factored, factored_tables, inputs, maps, ranks, spectra, tables
 from vitrail.shrink.way import EVEN, Change, Made, Workshop, as_number, count_or_share, ways
 from vitrail.weights import Weights
@@ -104,9 +105,12 @@ class Quantize(Change):
         return Quantize(min(8, int(self.amount) + 2)) if self.amount not in ("int8", 8) else None
 
     def check(self, weights: Weights) -> None:
-        if self.amount == "int8" and weights.family != "vit":
+        parallel = getattr(weights.config, "parallel", False)
+        if self.amount == "int8" and (weights.family not in FAMILIES or parallel):
+            what = "translator that says all at once" if parallel else weights.family
             raise InputError(
-                f"{weights.path!r} is a {weights.family}; int8 is of models that label pictures: choose quantize=8."
+                f"{weights.path!r} is a {what}; int8 is of models that label pictures or translate token by token: "
+                f"choose quantize=8."
             )
 
     def make(self, weights: Weights, shop: Workshop) -> Made:

@@ -15,7 +15,7 @@ from vitrail.files import read_json, write_json
 from vitrail.progress import Progress
 from vitrail.recipe import Recipe
 from vitrail.runs import Run
-from vitrail.shrink.int8 import quantize_onnx, sensitive
+from vitrail.shrink.answers import keeping, quantize_all, small_name, write_whole
 from vitrail.shrink.material import Material, size_of
 from vitrail.shrink.students import Tickets
 from vitrail.shrink.tickets import ROUNDS, first_values, largest, shares, ticket
@@ -24,10 +24,8 @@ from vitrail.tasks import parse_recipe
 from vitrail.tasks.registry import tasks
 from vitrail.trainer import Training
 from vitrail.weights import Weights
-from vitrail.weights.onnx import save_onnx
 
-ONNX, MADE = "model.int8.onnx", "made.json"
-FLOAT = (0.05, 0.15, 0.3)  # shares of the products, the most sensitive ones, that int8 may leave as they are
+MADE = "made.json"
 SEEN = 32  # pictures by which those are known
 # How a model learns again from the one that it was cut from: chosen, and not yet measured against others.
 TEACHER = {"weight": 0.7}
@@ -211,22 +209,19 @@ class Maker:
         run.derive(run.path, weights, self.command, bits=bits, sparse=sparse, **about)
         if not int8:
             return ""
-        whole, small = run.path / "model.onnx", run.path / ONNX
+        aside = run.path / "whole"
         try:
-            save_onnx(run.weights(), whole, own=True)
-            run.derive(run.path, weights, self.command, bits=bits, sparse=sparse, **about, answers=ONNX)
-            quantize_onnx(whole, small)
-            if self.material is None or self.loses(self.value(Run(run.path))) <= self.most:
-                return ""
-            products = sensitive(whole, self._pictures(weights), self.progress)
-            for share in FLOAT:
-                keep = products[: max(1, round(share * len(products)))]
-                quantize_onnx(whole, small, keep)
-                if self.loses(self.value(Run(run.path))) <= self.most:
+            files = write_whole(run.weights(), aside)
+            names = [small_name(file) for file in files]
+            named = names[0] if len(names) == 1 else names
+            run.derive(run.path, weights, self.command, bits=bits, sparse=sparse, **about, answers=named)
+            for kept, said in keeping(files, lambda: self._pictures(weights), self.progress):  # noqa: B007
+                quantize_all(files, kept, run.path)
+                if self.material is None or self.loses(self.value(Run(run.path))) <= self.most:
                     break
         finally:
-            whole.unlink(missing_ok=True)
-        return f", but for {len(keep)} of {len(products)} products"
+            shutil.rmtree(aside, ignore_errors=True)
+        return said
 
     def _pictures(self, weights: Weights) -> Any:
         """Some to learn from, with values from 0 to 1, as weights look at them."""

@@ -13,7 +13,7 @@ LEAST = 8  # patches down and across, at least, of pictures that are made smalle
 ROUNDS = 3
 # What is done at the end, and how many times as fast and as small a model is again by it, at
 # least (ViT-S/14, bench/README.md).
-LAST = {"vit": ("quantize=int8", 1.5, 3.5)}
+LAST = {"vit": ("quantize=int8", 1.5, 3.5), "seq2seq": ("quantize=int8", 2.0, 2.0)}
 PACKED = ("quantize=8", 1.0, 3.5)  # of models that do not run as int8
 
 
@@ -21,7 +21,7 @@ def chosen(history: History, goals: Goals, weights: Weights, *, data: bool, hurr
     """The next way; None where there is none left. In a hurry it is one that needs no training."""
     if goals.met(history.original, history.now):
         return None
-    last, *ahead = LAST.get(weights.family, PACKED)
+    last, *ahead = PACKED if getattr(weights.config, "parallel", False) else LAST.get(weights.family, PACKED)
     tried = [split(step)[0] for step in history.steps] + [name for name, _ in history.skipped]
     left = [name for name in _left(history, goals, weights) if data and not (hurry and ways[name].trains)]
     ended = "quantize" in tried

@@ -2,7 +2,7 @@
 time goes into operators that only move numbers about.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import MethodType
 from typing import Any
@@ -23,9 +23,9 @@ def fused(model: nn.Module) -> Iterator[None]:
     """Have plain softmax attention be one operator, with one product for queries, keys and values, while a model is
     exported.
     """
-    changed = [one for one in model.modules() if isinstance(one, Attention) and _plain(one)]
+    changed = [one for one in model.modules() if isinstance(one, Attention) and plain(one)]
     for attention in changed:
-        attention.joint = _joined(attention)  # type: ignore[assignment]
+        attention.joint = joined(attention)  # type: ignore[assignment]
         attention.forward = MethodType(_attend, attention)  # type: ignore[method-assign]
     try:
         yield
@@ -34,11 +34,12 @@ def fused(model: nn.Module) -> Iterator[None]:
             del attention.joint, attention.forward
 
 
-def _plain(attention: Attention) -> bool:
+def plain(attention: Attention) -> bool:
+    """Whether it is what the operator computes."""
     return type(attention.kernel) is Softmax and attention.kernel.scale is None and attention.turn is None
 
 
-def _joined(attention: Attention) -> nn.Linear | None:
+def joined(attention: Attention) -> nn.Linear | None:
     """One map for all three; None where they are products themselves."""
     parts = [attention.query, attention.key_value]
     if any(type(one) is not nn.Linear for one in parts) or (parts[0].bias is None) != (parts[1].bias is None):
@@ -52,14 +53,28 @@ def _joined(attention: Attention) -> nn.Linear | None:
 
 
 def _attend(self: Any, x: Tensor, mask: Mask = NONE, context: Tensor | None = None, *args: Any, **how: Any) -> Tensor:
-    """As ``Attention.forward``, of what it is asked for in a ViT."""
-    if args or not mask.trivial or any(value is not None for value in how.values()):
+    """As ``Attention.forward``, of what an encoder asks for."""
+    hides = mask.causal or mask.window is not None or mask.bias is not None
+    if args or hides or any(value is not None for value in how.values()):
         return Attention.forward(self, x, mask, context, *args, **how)
     if context is None and self.joint is not None:
         q, k, v = self.joint(x).split([self.widths[0], *self.widths], -1)
     else:
         q, (k, v) = self.query(x), self.key_value(x if context is None else context).split(self.widths, -1)
-    shape = (q.shape[0], q.shape[1], v.shape[2])
-    given = {"num_heads": self.heads}
-    z = torch.onnx.ops.symbolic(OPERATOR, (q, k, v), given, dtype=q.dtype, shape=shape, version=1)
+    there = () if mask.present is None else (None, mask.present.to(torch.int32))
+    (z,) = attended((q, k, v, *there), self.heads)
     return self.out(z)
+
+
+def attended(given: Sequence[Tensor | None], heads: int, presents: Sequence[Sequence[int]] = ()) -> Sequence[Tensor]:
+    """What the operator gives for queries (b n w), keys and values (b m w) or (b h m d), a bias, which keys are there
+    (b m), what is added to scores, and past keys and values (b h j d): the answer, and keys and values of both.
+    """
+    q, v = given[0], given[2]
+    if q is None or v is None:
+        raise TypeError("queries and values are given")
+    wide = v.shape[2] if v.ndim == 3 else heads * v.shape[3]  # noqa: PLR2004
+    shapes = [(*q.shape[:2], wide), *presents]
+    return torch.onnx.ops.symbolic_multi_out(
+        OPERATOR, given, {"num_heads": heads}, dtypes=[q.dtype] * len(shapes), shapes=shapes, version=1
+    )

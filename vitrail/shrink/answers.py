@@ -1,0 +1,52 @@
+"""The files that a shrunk run answers by: of eight bits, but for what that would cost too much."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from vitrail.files import make_folder
+from vitrail.progress import Progress
+from vitrail.shrink.int8 import products, quantize_onnx, sensitive
+from vitrail.weights import Weights
+from vitrail.weights.onnx import save_onnx
+from vitrail.weights.onnx_translator import save_translator
+
+FLOAT = (0.05, 0.15, 0.3)  # shares of the products, the most sensitive ones, that may stay as they are
+FAMILIES = ("vit", "seq2seq")  # that run as eight bits
+
+Kept = Mapping[Path, Sequence[str]]  # of a file, the products that stay as they are
+
+
+def write_whole(weights: Weights, folder: Path) -> list[Path]:
+    """A model as files that ONNX Runtime runs, its products as they are."""
+    if weights.family == "seq2seq":
+        return save_translator(weights, folder, small=True)
+    path = make_folder(folder) / "model.onnx"
+    save_onnx(weights, path, own=True)
+    return [path]
+
+
+def small_name(path: Path) -> str:
+    """What such a file of eight bits is called."""
+    return f"{path.stem}.int8.onnx"
+
+
+def quantize_all(files: Sequence[Path], kept: Kept, folder: Path) -> None:
+    """The same in eight bits, but for some products."""
+    for file in files:
+        quantize_onnx(file, folder / small_name(file), kept.get(file, ()))
+
+
+def keeping(files: Sequence[Path], pictures: Callable[[], Any], progress: Progress) -> Iterator[tuple[Kept, str]]:
+    """What may stay as it is, more and more, and how that is said: nothing at first."""
+    yield {}, ""
+    every = {file: products(file) for file in files}
+    last = files[-1]
+    if len(files) > 1:  # a translator, whose last product says the tokens
+        yield {last: every[last][-1:]}, ", but for the product that says the tokens"
+        yield every, ", but for all products"
+        return
+    ordered = sensitive(last, pictures(), progress)
+    for share in FLOAT:
+        some = ordered[: max(1, round(share * len(ordered)))]
+        yield {last: some}, f", but for {len(some)} of {len(ordered)} products"
