@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -137,7 +137,7 @@ def _small_tables(model: nn.Module) -> Iterator[None]:
     """Have tokens be looked up in eight bits."""
     changed = [(one, one.table) for one in model.modules() if isinstance(one, TokenEmbedding) and _is_table(one.table)]
     for one, table in changed:
-        one.table = Bytes(cast("Tensor", table.weight).detach())  # type: ignore[assignment]
+        one.table = Bytes(table.weight.detach())  # type: ignore[assignment]
     try:
         yield
     finally:
