@@ -18,7 +18,7 @@ from vitrail.compare.asked import Asked
 from vitrail.compare.cells import cells
 from vitrail.compare.comparing import Comparing
 from vitrail.compare.experiments import Arm, Base, experiments, over_fractions, varied
-from vitrail.compare.plan import planned
+from vitrail.compare.plan import planned, seldom
 from vitrail.errors import InputError
 from vitrail.families import configure, cost
 from vitrail.files import read_json, write_json
@@ -171,6 +171,20 @@ def test_arms_of_one_comparison_have_the_same_shape_at_every_fraction():
     plan = planned(Asked(("positions", "digits"), seeds=1, fractions=(0.01, 1.0)))
     shapes = {json.dumps({**table["model"], "position": ""}, sort_keys=True) for table in plan.tables.values()}
     assert len(shapes) == 1
+
+
+def test_fewer_pictures_are_seen_more_often():
+    """Epochs that a recipe says grow with the root of how few pictures there are; those that are set are for all."""
+    asked = Asked(("positions", "digits"), seeds=1, fractions=(0.01, 0.25, 1.0))
+    found = {cell.at: table["train"]["epochs"] for cell, table in planned(asked).tables.items()}
+    assert found == {0.01: 500, 0.25: 100, 1.0: 50}
+    same = planned(replace(asked, settings=("train.epochs=7",)))
+    assert {table["train"]["epochs"] for table in same.tables.values()} == {7}
+    varied = planned(Asked(("digits",), seeds=1, fractions=(0.25,), vary=("train.epochs=3,6",)))
+    assert [table["train"]["epochs"] for table in varied.tables.values()] == [3, 6]
+    assert seldom({"train": {"epochs": 500, "evaluate": 5}})["train"]["evaluate"] == 100
+    assert seldom({"train": {"epochs": 4}})["train"]["evaluate"] == 1
+    assert seldom({"train": {}}) == {"train": {}}
 
 
 def test_other_tasks_have_numbers_of_their_own(tmp_path):

@@ -21,7 +21,7 @@ from vitrail.compare.asked import Asked
 from vitrail.compare.cell import STOPPED
 from vitrail.compare.cells import ASKED, DONE, FAILED, Cell, code, digest, read_result
 from vitrail.compare.findings import Findings
-from vitrail.compare.plan import planned
+from vitrail.compare.plan import planned, seldom
 from vitrail.compare.running import run_all
 from vitrail.compare.sources import data_digest
 from vitrail.config import assignments
@@ -139,7 +139,7 @@ class Comparing:
         """The recipe of each cell; where there are minutes, with all epochs cut by one share, found once."""
         tables = dict(self.plan.tables)
         if self.asked.minutes is None:
-            return tables
+            return {cell: seldom(table) for cell, table in tables.items()}
         self.share, self.epochs = before.get("share"), dict(before.get("epochs", {}))
         new = {cell.place: table for cell, table in tables.items() if cell.place not in self.epochs}
         looked = {place: self._looked(table) for place, table in new.items()}
@@ -151,7 +151,7 @@ class Comparing:
         for cell, table in tables.items():
             if self.epochs[cell.place]:
                 table["train"] = {**table.get("train", {}), "epochs": self.epochs[cell.place]}
-        return tables
+        return {cell: seldom(table) for cell, table in tables.items()}
 
     def _looked(self, table: Mapping[str, Any]) -> tuple[int, float]:
         """Epochs and seconds of a cell as it would be; no epochs of what is fitted at once, or has steps."""

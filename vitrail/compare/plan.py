@@ -18,6 +18,7 @@ from vitrail.tasks.task import Metric, Task
 
 # Fields that say which examples a model is measured on: what is compared has the same.
 MEASURED = ("source", "path", "files", "validation", "test", "seed", "fraction", "limit")
+MEASURED_TIMES = 5  # on the way of a cell, at most
 TIMED = ("model.image", "weights.freeze", "train.epochs", "train.accumulate")  # chosen by the clock, with weights
 Table = dict[str, Any]
 
@@ -41,7 +42,7 @@ def planned(asked: Asked) -> Plan:
         raise InputError(f"{experiment.name} is compared over {axis.name}; leave --fractions out.")
     if asked.fractions and base.get("task", "pictures") != "pictures":
         raise InputError(f"--fractions are of pictures, and this is {base['task']}; leave them out.")
-    axis = axis or over_fractions(sorted(set(asked.fractions)) or [1.0])
+    axis = axis or over_fractions(sorted(set(asked.fractions)) or [1.0], _epochs(base, asked, experiment))
     names = [arm.name for arm in experiment.arms]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
@@ -50,6 +51,21 @@ def planned(asked: Asked) -> Plan:
     tables = {cell: _table(base, cell, axis, experiment, fields) for cell in cells(experiment.arms, asked.seeds, axis)}
     _same_examples(tables)
     return Plan(experiment, axis, task.metric, tables)
+
+
+def _epochs(base: Table, asked: Asked, experiment: Experiment) -> int | None:
+    """Those of a recipe that says how many; None where cells choose by themselves, or it was said what they have."""
+    stated = [_flat(override({}, asked.settings)), *(arm.fields for arm in experiment.arms)]
+    return None if any("train.epochs" in one for one in stated) else base.get("train", {}).get("epochs")
+
+
+def seldom(table: Table) -> Table:
+    """A recipe whose model is measured a few times on its way: what many cells would do every epoch."""
+    train = table.get("train", {})
+    if "epochs" not in train:
+        return table
+    often = max(train.get("evaluate") or 1, -(-train["epochs"] // MEASURED_TIMES))
+    return {**table, "train": {**train, "evaluate": often}}
 
 
 def _check(asked: Asked) -> None:
