@@ -1,10 +1,11 @@
 """Sentences a second of one translation model, with the same weights: ours, HF's generate, CTranslate2 in float32.
 
-PYTHONPATH=peers .venv-peers/bin/python bench/decode.py RUN --data test_2016_flickr.en.gz [--parallel RUN]
+PYTHONPATH=peers .venv-peers/bin/python bench/decode.py RUN --data test_2016_flickr.en.gz [--parallel RUN] [--small RUN]
 
 The run is converted to HF's form, which CTranslate2's own converter reads. Each system is in a process of its own, on
 as many threads as there are cores, the others on one too; they take turns, some batches each; medians over the
-batches. That all of them say the same is checked on the way.
+batches. That all of them say the same is checked on the way. With what `vitrail shrink RUN --out SMALL` wrote, that and
+CTranslate2 in int8 too.
 """
 
 import argparse
@@ -36,8 +37,8 @@ NEVER = [PAD, BEGIN, UNKNOWN, MASK]
 
 
 def ours(run: Path, how: Decoding) -> Translate:
-    """Vitrail's."""
-    translator = Translator.of(Run(run).trained())
+    """Vitrail's, by whatever answers soonest."""
+    translator = Translator.of(Run(run).trained(Run(run).answering()))
     return lambda batch: [list(every[0].tokens) for every in translator.hypotheses(batch, how)]
 
 
@@ -78,12 +79,12 @@ def convert(folder: Path) -> None:
     (out / "config.json").write_text(json.dumps({**about, "decoder_start_token": SPECIAL[BEGIN]}))
 
 
-def compiled(folder: Path, beam: int, threads: int) -> Translate:
-    """CTranslate2's, in float32."""
+def compiled(folder: Path, beam: int, threads: int, kind: str = "float32") -> Translate:
+    """CTranslate2's, computed in a type of numbers."""
     import ctranslate2
 
     translator = ctranslate2.Translator(
-        str(folder / "ctranslate2"), compute_type="float32", inter_threads=1, intra_threads=threads
+        str(folder / "ctranslate2"), compute_type=kind, inter_threads=1, intra_threads=threads
     )
     names = Translator.of(Run(folder.parent / "run").trained()).words.target.tokenizer
     words = [names.id_to_token(number) for number in range(names.get_vocab_size())]
@@ -141,6 +142,7 @@ def main() -> None:
     parser.add_argument("run", type=Path)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--parallel", type=Path)
+    parser.add_argument("--small", type=Path)
     parser.add_argument("--sentences", type=int, default=320)
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 32])
     parser.add_argument("--beams", type=int, nargs="+", default=[1, 5])
@@ -161,6 +163,10 @@ def main() -> None:
             systems = {"vitrail": System(ours, options.run, how), HF: System(theirs, folder, beam, cores())}
             systems |= {"HF generate, 1 thread": System(theirs, folder, beam, 1)} if cores() > 1 else {}
             systems |= {f"CTranslate2, {n} threads": System(compiled, folder, beam, n) for n in (1, cores())}
+            if options.small is not None:
+                systems["vitrail, shrunk"] = System(ours, options.small, how)
+                kinds = {n: System(compiled, folder, beam, n, "int8") for n in (1, cores())}
+                systems |= {f"CTranslate2 int8, {n} threads": system for n, system in kinds.items()}
             if options.parallel is not None:
                 systems["vitrail, 4 passes"] = System(ours, options.parallel, Decoding(method="parallel", passes=4))
             for size in options.batches:
