@@ -216,7 +216,7 @@ def _timm(case: Case) -> nn.Module:
     from timm.models import VisionTransformer
 
     c = case.config
-    return VisionTransformer(
+    model = VisionTransformer(
         img_size=c.size,
         patch_size=c.patch,
         in_chans=c.channels,
@@ -229,8 +229,31 @@ def _timm(case: Case) -> nn.Module:
         no_embed_class=bool(c.registers),
         init_values=c.layer_scale,
         global_pool="token" if c.pool == "class" else "avg",
+        class_token=c.pool == "class" or bool(c.prefix),
         fc_norm=False,
-    ).eval()
+    )
+    if c.stem != "patch":  # convolutions, which both peers are given as their own
+        model.patch_embed = _Stem(case)
+    return model.eval()
+
+
+class _Stem(nn.Module):
+    """The original's convolutions, in the place of a peer's patches."""
+
+    def __init__(self, case: "Case") -> None:
+        super().__init__()
+        self.layers = case.run.weights().model().float().embed.stem.layers
+
+    def forward(self, images: torch.Tensor, **_: Any) -> torch.Tensor:
+        """(b c H W) -> (b n w)."""
+        return self.layers(images).flatten(2).mT
+
+
+def _hf(case: Case, shape: systems.Shape) -> nn.Module:
+    model = systems.hf(shape)
+    if case.config.stem != "patch":
+        model.model.vit.embeddings.patch_embeddings = _Stem(case)
+    return model.eval()
 
 
 def _exported(case: Case) -> Callable[[torch.Tensor], Any]:
@@ -317,7 +340,7 @@ def main() -> None:
     own = case.run.weights().model().float()
     calls: dict[str, Callable[[torch.Tensor], Any]] = {
         "timm, float32": _timm(case),
-        "HF, float32": systems.hf(shape).eval(),
+        "HF, float32": _hf(case, shape),
         "ONNX Runtime, float32": OnnxModel(case.whole, c),
         "ONNX Runtime on timm's, float32": _exported(case),
         "vitrail, float32": lambda images: own(images, shortest=True),

@@ -62,6 +62,7 @@ def test_cells_are_ordinary_runs_and_their_numbers_are_those_told(done):
     expected = [own["2", seed] - own["1", seed] for seed in "01"]
     assert apart["mean"]["value"] == pytest.approx(sum(expected) / 2)
     assert "compare.csv" in (done / "compare.html").read_text()
+    assert (done / "compare.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_nothing_is_run_twice_and_more_seeds_add_cells(done, monkeypatch):

@@ -1,7 +1,7 @@
 """Pictures of positions, of each model that has some."""
 
 import vitrail as vt
-from vitrail.report import draw_arms
+from vitrail.report.positions import draw_arms
 
 SHAPE = {"image": 12, "patch": 4, "channels": 1, "classes": 3, "width": 16, "depth": 1, "heads": 2}
 

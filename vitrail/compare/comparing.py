@@ -2,7 +2,8 @@
 
 OUT/compare.json     what was asked for, every number, what differs
 OUT/compare.csv      the numbers, a line for each cell
-OUT/compare.html     the same as a page
+OUT/compare.png      the headline number as a figure
+OUT/compare.html     all of it as a page
 OUT/cells/ARM/...    the runs
 """
 
@@ -30,7 +31,9 @@ from vitrail.families import configure
 from vitrail.files import Pathlike, make_folder, read_json, write_json
 from vitrail.machine import cores, processor, threads
 from vitrail.progress import Progress, silent
-from vitrail.report import draw_arms, write_comparison
+from vitrail.report import write_comparison
+from vitrail.report.comparison import draw_comparison
+from vitrail.report.positions import draw_arms
 from vitrail.runs import Run
 from vitrail.tasks import parse_recipe
 from vitrail.tasks.registry import tasks
@@ -39,7 +42,7 @@ from vitrail.terminal.progress import counted, working
 from vitrail.training import forecast
 from vitrail.training.checkpoint import Lock
 
-STATE, TABLE, PAGE, CELLS = "compare.json", "compare.csv", "compare.html", "cells"
+STATE, TABLE, FIGURE, PAGE, CELLS = "compare.json", "compare.csv", "compare.png", "compare.html", "cells"
 ROOM = 3_000_000  # bytes of a cell beside its weights
 SPARE = 2**30  # bytes that stay free on the disk
 START = 6.0  # seconds that a cell takes beside its training
@@ -274,6 +277,7 @@ class Comparing:
         write_json(self.folder / STATE, state)
         if results:
             findings.write_csv(self.folder / TABLE)
+            draw_comparison(self.folder / FIGURE, state)
             write_comparison(self.folder / PAGE, {**state, "pictures": self._pictures(finished=finished)})
         return state
 
