@@ -14,7 +14,7 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ from vitrail.training import Result
 from vitrail.training.checkpoint import Checkpoints, Lock, unpack
 from vitrail.training.log import Log, read_metrics
 from vitrail.weights import Weights, read, save
-from vitrail.weights.onnx_translator import OnnxTranslator
+from vitrail.weights.onnx_translator import read_translator
 from vitrail.weights.weights import checked_config, stated_fit, stated_labels, stated_normalise
 
 HISTORY, LAST = "history", "last"
@@ -143,11 +143,7 @@ class Run:
         files = self.answers
         if not files or any(value is not None for value in options.values()):
             return self.weights(**options)
-        if len(files) == 1:
-            return read(files[0])
-        weights = self.weights()
-        held = {one.name: getattr(weights, one.name) for one in fields(weights)}
-        return OnnxTranslator(**held, files=tuple(files))
+        return read(files[0]) if len(files) == 1 else read_translator(files)
 
     @property
     def answers(self) -> list[Path]:
@@ -244,9 +240,11 @@ class Run:
         """
         make_folder(self.path)
         self.begin(task, ALONE, command)
-        kept = {name: source.about[name] for name in ("answers", "packed", "zeros") if name in source.about}
+        same = task.config == source.weights().config  # which files that answer are of
+        names = ("answers", "packed", "zeros") if same else ("packed", "zeros")
+        kept = {name: source.about[name] for name in names if name in source.about}
         self._save(self.path, task.model(), task, **kept)
-        for file in (source.path / "model.safetensors", *source.answers) if kept else ():
+        for file in (source.path / "model.safetensors", *(source.answers if same else ())) if kept else ():
             if file.is_file():
                 shutil.copyfile(file, self.path / file.name)
 

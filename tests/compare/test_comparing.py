@@ -174,7 +174,7 @@ def test_arms_of_one_comparison_have_the_same_shape_at_every_fraction():
     assert len(shapes) == 1
 
 
-def test_fewer_pictures_are_seen_more_often():
+def test_fewer_pictures_are_seen_more_often(tmp_path):
     """Epochs that a recipe says grow with the root of how few pictures there are; those that are set are for all."""
     asked = Asked(("positions", "digits"), seeds=1, fractions=(0.01, 0.25, 1.0))
     found = {cell.at: table["train"]["epochs"] for cell, table in planned(asked).tables.items()}
@@ -183,6 +183,12 @@ def test_fewer_pictures_are_seen_more_often():
     assert {table["train"]["epochs"] for table in same.tables.values()} == {7}
     varied = planned(Asked(("digits",), seeds=1, fractions=(0.25,), vary=("train.epochs=3,6",)))
     assert [table["train"]["epochs"] for table in varied.tables.values()] == [3, 6]
+    often = Comparing(Asked(("digits",), seeds=1, vary=("train.evaluate=1,2",)), tmp_path, quiet=True)
+    assert [table["train"]["evaluate"] for table in often._paced({}).values()] == [1, 2]
+    (tmp_path / "a.toml").write_text('[data]\nsource = "digits"\n[train]\nepochs = 9\n')
+    (tmp_path / "b.toml").write_text('[data]\nsource = "digits"\n[train]\nepochs = 18\n')
+    recipes = planned(Asked((f"{tmp_path}/a.toml", f"{tmp_path}/b.toml"), seeds=1, fractions=(0.09,)))
+    assert [table["train"]["epochs"] for table in recipes.tables.values()] == [30, 60]
     assert seldom({"train": {"epochs": 500, "evaluate": 5}})["train"]["evaluate"] == 100
     assert seldom({"train": {"epochs": 4}})["train"]["evaluate"] == 1
     assert seldom({"train": {}}) == {"train": {}}

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 import torch
@@ -17,12 +18,14 @@ from vitrail.files import read_json
 from vitrail.runs import Run
 from vitrail.shrink import shrink
 from vitrail.shrink.asked import Asked
-from vitrail.shrink.costs import peak
+from vitrail.shrink.costs import Costs, peak
+from vitrail.shrink.lighter import Quantize
+from vitrail.shrink.plan import ORDER, chosen
 from vitrail.shrink.shrinking import Shrinking
 from vitrail.shrink.steps import Goals, History, Step, Worth, pays, read_step
 from vitrail.trainer import train
 from vitrail.training import Interrupted
-from vitrail.weights import read
+from vitrail.weights import Weights, read
 from vitrail.weights.onnx import save_onnx
 
 SMALL = {"model.width": 32, "model.depth": 4, "model.heads": 4, "model.hidden": 64, "train.keep": 2}
@@ -314,19 +317,42 @@ def test_models_of_text(texts, tmp_path, name):
 
 def test_a_translator_runs_as_eight_bits(texts, tmp_path):
     """Its steps are files' that say nearly what its tensors say; shrunk again it stays so."""
-    made, state = shrunk(texts / "words", tmp_path / "small", "quantize")
+    original = Run(texts / "words").copy(tmp_path / "words", "cp")
+    weights, draw = original.weights(), torch.Generator().manual_seed(0)
+    strong = {name: one + 0.2 * torch.randn(one.shape, generator=draw) for name, one in weights.state.items()}
+    original.derive(original.path, replace(weights, state=strong), "noise")  # so that tokens differ
+    made, state = shrunk(original.path, tmp_path / "small", "quantize")
     assert made.about["answers"] == ["encoder.int8.onnx", "step.int8.onnx"] == [file.name for file in made.answers]
     assert state["steps"][1]["costs"]["bytes"] == sum(file.stat().st_size for file in made.answers)
     assert type(made.answering().model()).__name__ == "OnnxSeq2Seq"
-    again = made.copy(tmp_path / "copy", "cp")
-    first, second = (run.evaluate(beam=1) for run in (made, again))
-    assert first.outputs == second.outputs
-    assert first.values["loss"] == pytest.approx(
-        made.evaluation_set().measure(made.weights().model()).values["loss"], rel=0.02
-    )
-    for file in made.answers:
-        file.unlink()
-    assert made.answers == []  # and its tensors answer
+    copied = made.copy(tmp_path / "copy", "cp")
+    assert made.evaluate(beam=1).outputs == copied.evaluate(beam=1).outputs
+    tokens = torch.randint(5, 20, (3, 6), generator=draw)
+    with torch.no_grad():
+        exact, found = (one.model()((tokens, tokens)) for one in (original.weights(), made.answering()))
+    assert 0 < (found - exact).std() / exact.std() < 0.1
+    twice, _ = shrunk(made.path, tmp_path / "twice", "layers=1", minutes=None, settings={"train.steps": 2})
+    assert twice.answering().config.decoder == 1
+    assert type(twice.answering().model()).__name__ == "OnnxSeq2Seq"
+    copied.answers[0].unlink()
+    assert copied.answers == []  # and its tensors answer
+    assert copied.answering().state
+
+
+def test_what_translators_run_as_eight_bits():
+    """Those that say token by token with plain attention; that are to be small alone are packed."""
+    original = Step(0, "original", "", Costs(1, 1, 100, None), (), (1.0, 1.0))
+    history = History(original, skipped=[(name, "") for name in ORDER])
+
+    def last(goals=None, **fields):
+        model = vt.build("seq2seq", source=9, target=9, width=8, depth=1, heads=2, **fields)
+        weights = Weights("here", "vitrail", "seq2seq", model.config, dict(model.state_dict()))
+        return str(chosen(history, goals or Goals(), weights, data=True))
+
+    assert last() == last(Goals(speedup=2.0)) == "quantize=int8"
+    assert last(Goals(compression=3.5)) == "quantize=8"
+    assert {last(position="rotary"), last(kernel="linear"), last(parallel=True)} == {"quantize=8"}
+    assert str(Quantize("int8").milder(Weights("here", "vitrail", "seq2seq", None, {}))) == "quantize=8"
 
 
 def test_a_tagger_keeps_its_head_on_data_that_is_named(texts, tmp_path):

@@ -4,6 +4,7 @@ OUT/compare.json     what was asked for, every number, what differs
 OUT/compare.csv      the numbers, a line for each cell
 OUT/compare.png      the headline number as a figure
 OUT/compare.html     all of it as a page
+OUT/positions-*.png  where positions are compared: what each became
 OUT/cells/ARM/...    the runs
 """
 
@@ -141,8 +142,10 @@ class Comparing:
     def _paced(self, before: Mapping[str, Any]) -> dict[Cell, dict[str, Any]]:
         """The recipe of each cell; where there are minutes, with all epochs cut by one share, found once."""
         tables = dict(self.plan.tables)
+        if "train.evaluate" not in self.plan.said:
+            tables = {cell: seldom(table) for cell, table in tables.items()}
         if self.asked.minutes is None:
-            return {cell: seldom(table) for cell, table in tables.items()}
+            return tables
         self.share, self.epochs = before.get("share"), dict(before.get("epochs", {}))
         new = {cell.place: table for cell, table in tables.items() if cell.place not in self.epochs}
         looked = {place: self._looked(table) for place, table in new.items()}
@@ -153,8 +156,10 @@ class Comparing:
             self.epochs[place] = max(1, round(self.share * epochs)) if epochs else 0
         for cell, table in tables.items():
             if self.epochs[cell.place]:
-                table["train"] = {**table.get("train", {}), "epochs": self.epochs[cell.place]}
-        return {cell: seldom(table) for cell, table in tables.items()}
+                before = {**table.get("train", {}), "epochs": self.epochs[cell.place]}
+                often = {"evaluate": min(before["evaluate"], before["epochs"])} if before.get("evaluate") else {}
+                table["train"] = {**before, **often}
+        return tables
 
     def _looked(self, table: Mapping[str, Any]) -> tuple[int, float]:
         """Epochs and seconds of a cell as it would be; no epochs of what is fitted at once, or has steps."""
@@ -286,8 +291,9 @@ class Comparing:
         if not finished or not self.plan.experiment.drawn:
             return []
         last = {cell.arm.name: cell for cell in self.plan.tables if cell.seed == 0}
-        there = {name: Run(self._folder(cell)) for name, cell in last.items() if (self._folder(cell) / DONE).is_file()}
-        return draw_arms({name: run.weights().model() for name, run in there.items()}, self.folder)
+        there = [cell for cell in last.values() if (self._folder(cell) / DONE).is_file()]
+        models = {cell.folder: (cell.arm.name, Run(self._folder(cell)).weights().model()) for cell in there}
+        return draw_arms(models, self.folder)
 
     def _say(self, text: str) -> None:
         if not self.quiet:

@@ -63,16 +63,9 @@ def over_batches(values: Sequence[int], lr: float, at: int) -> Axis:
     return Axis("batch", values, fields)
 
 
-def over_fractions(values: Sequence[float], epochs: int | None = None) -> Axis:
-    """Parts of the pictures to train on; of so many epochs with all of them there are more, with the root of how many
-    times fewer the pictures are, lest few pictures mean few steps.
-    """
-
-    def fields(fraction: float) -> dict[str, Any]:
-        longer = {} if epochs is None else {"train.epochs": round(epochs / fraction**0.5)}
-        return {} if fraction == 1 else {"data.use": fraction, **longer}
-
-    return Axis("fraction of the data", values, fields)
+def over_fractions(values: Sequence[float]) -> Axis:
+    """Parts of the pictures to train on."""
+    return Axis("fraction of the data", values, lambda fraction: {} if fraction == 1 else {"data.use": fraction})
 
 
 def varied(assignments: Sequence[str]) -> list[Arm]:

@@ -31,6 +31,7 @@ class Plan:
     axis: Axis
     metric: Metric
     tables: Mapping[Cell, Table]
+    said: frozenset[str] = frozenset()  # fields that someone has set, or varies
 
 
 def planned(asked: Asked) -> Plan:
@@ -42,21 +43,28 @@ def planned(asked: Asked) -> Plan:
         raise InputError(f"{experiment.name} is compared over {axis.name}; leave --fractions out.")
     if asked.fractions and base.get("task", "pictures") != "pictures":
         raise InputError(f"--fractions are of pictures, and this is {base['task']}; leave them out.")
-    axis = axis or over_fractions(sorted(set(asked.fractions)) or [1.0], _epochs(base, asked, experiment))
+    axis = axis or over_fractions(sorted(set(asked.fractions)) or [1.0])
     names = [arm.name for arm in experiment.arms]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise InputError(f"{twice!r} is there twice; what is compared goes by different names.")
     fields = _settings(asked, experiment, axis)
     tables = {cell: _table(base, cell, axis, experiment, fields) for cell in cells(experiment.arms, asked.seeds, axis)}
+    own = set(fields) | {one.partition("=")[0].strip() for one in asked.vary}  # what someone has said
+    if asked.fractions and "train.epochs" not in own:
+        tables = {cell: _longer(table, cell.at) for cell, table in tables.items()}
     _same_examples(tables)
-    return Plan(experiment, axis, task.metric, tables)
+    return Plan(experiment, axis, task.metric, tables, frozenset(own))
 
 
-def _epochs(base: Table, asked: Asked, experiment: Experiment) -> int | None:
-    """Those of a recipe that says how many; None where cells choose by themselves, or it was said what they have."""
-    stated = [_flat(override({}, asked.settings)), *(arm.fields for arm in experiment.arms)]
-    return None if any("train.epochs" in one for one in stated) else base.get("train", {}).get("epochs")
+def _longer(table: Table, fraction: float) -> Table:
+    """A recipe that says for how many epochs it goes with all pictures: with fewer for more, by the root of how many
+    times fewer they are, lest few pictures mean few steps.
+    """
+    train = table.get("train", {})
+    if "epochs" not in train or fraction == 1:
+        return table
+    return {**table, "train": {**train, "epochs": round(train["epochs"] / fraction**0.5)}}
 
 
 def seldom(table: Table) -> Table:

@@ -78,10 +78,12 @@ def _scaled(value: float, metric: Metric) -> float:
 
 def _whiskers(points: list[Any], metric: Metric) -> list[list[float]] | None:
     """Below and above each mean; none where one seed was run."""
-    if any(one["low"] is None for one in points):
+    there = [one for one in points if one["low"] is not None]
+    if not there:
         return None
-    below = [_scaled(one["value"] - one["low"], metric) for one in points]
-    above = [_scaled(one["high"] - one["value"], metric) for one in points]
+    ends = [(one["value"], one["value"]) if one["low"] is None else (one["low"], one["high"]) for one in points]
+    below = [_scaled(one["value"] - low, metric) for one, (low, _) in zip(points, ends, strict=True)]
+    above = [_scaled(high - one["value"], metric) for one, (_, high) in zip(points, ends, strict=True)]
     return [below, above]
 
 

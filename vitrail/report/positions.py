@@ -53,21 +53,22 @@ class Drawn:
     """A picture that was written, as a page shows it."""
 
     name: str
-    words: str
     address: str
 
 
-def draw_arms(models: Mapping[str, Any], folder: Path) -> list[Drawn]:
-    """Write a picture of the positions of each model, by what it is called; a model that has none is left out."""
+def draw_arms(models: Mapping[str, tuple[str, Any]], folder: Path) -> list[Drawn]:
+    """Write a picture of the positions of each model, positions-KEY.png, KEY being its key, with what the model is
+    called; a model that has none is left out.
+    """
     drawn = []
-    for number, (name, model) in enumerate(models.items(), 1):
+    for key, (name, model) in models.items():
         try:
             found = draw_positions(model)
         except InputError:
             continue
-        path = folder / f"positions-{number}.png"
+        path = folder / f"positions-{key}.png"
         save_figure(found.figure, path)
-        drawn.append(Drawn(name, found.words, embedded(path)))
+        drawn.append(Drawn(name, embedded(path)))
     return drawn
 
 

@@ -4,25 +4,37 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from vitrail.errors import InputError
 from vitrail.files import make_folder
 from vitrail.progress import Progress
 from vitrail.shrink.int8 import products, quantize_onnx, sensitive
 from vitrail.weights import Weights
 from vitrail.weights.onnx import save_onnx
-from vitrail.weights.onnx_translator import save_translator
+from vitrail.weights.onnx_translator import save_translator, takes_steps
 
 FLOAT = (0.05, 0.15, 0.3)  # shares of the products, the most sensitive ones, that may stay as they are
-FAMILIES = ("vit", "seq2seq")  # that run as eight bits
 
 Kept = Mapping[Path, Sequence[str]]  # of a file, the products that stay as they are
 
 
+class NoFile(InputError):  # noqa: N818
+    """A model has a part that no such file can hold."""
+
+
+def runs_as_bytes(weights: Weights) -> bool:
+    """Whether there are such files of a model."""
+    return weights.family == "vit" or (weights.family == "seq2seq" and takes_steps(weights.config))
+
+
 def write_whole(weights: Weights, folder: Path) -> list[Path]:
     """A model as files that ONNX Runtime runs, its products as they are."""
-    if weights.family == "seq2seq":
-        return save_translator(weights, folder, small=True)
     path = make_folder(folder) / "model.onnx"
-    save_onnx(weights, path, own=True)
+    try:
+        if weights.family == "seq2seq":
+            return save_translator(weights, folder, small=True)
+        save_onnx(weights, path, own=True)
+    except InputError as error:
+        raise NoFile(str(error)) from None
     return [path]
 
 
@@ -44,7 +56,6 @@ def keeping(files: Sequence[Path], pictures: Callable[[], Any], progress: Progre
     last = files[-1]
     if len(files) > 1:  # a translator, whose last product says the tokens
         yield {last: every[last][-1:]}, ", but for the product that says the tokens"
-        yield every, ", but for all products"
         return
     ordered = sensitive(last, pictures(), progress)
     for share in FLOAT:

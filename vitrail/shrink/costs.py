@@ -55,12 +55,12 @@ def costs(run: Run) -> Costs:
 
 
 def _files(run: Run, weights: Weights) -> list[Path]:
-    """What answers: an ONNX file, tensors, or weights from elsewhere, which may be several files."""
+    """What answers: ONNX files, tensors, or weights from elsewhere, which may be several files."""
     place = Path(weights.path) if Path(weights.path).exists() else run.path
-    if place.is_file():
-        return [place]
-    own = run.answers or [place / "model.safetensors"]
-    return own if own[0].is_file() else [file for file in place.iterdir() if file.suffix in KINDS]
+    if run.answers or place.is_file():
+        return run.answers or [place]
+    own = place / "model.safetensors"
+    return [own] if own.is_file() else [file for file in place.iterdir() if file.suffix in KINDS]
 
 
 def times(systems: Mapping[str, Any], count: int, progress: Progress = silent) -> dict[str, list[float]]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from vitrail.errors import InputError
 from vitrail.families import empty
-from vitrail.shrink.answers import FAMILIES
+from vitrail.shrink.answers import runs_as_bytes
 from vitrail.shrink.factor import counts, factored, factored_tables, inputs, maps, ranks, spectra, tables
 from vitrail.shrink.way import EVEN, Change, Made, Workshop, as_number, count_or_share, ways
 from vitrail.weights import Weights
@@ -101,16 +101,16 @@ class Quantize(Change):
             return "int8" if number is None else int(number)
         raise InputError(f"{amount!r} is no amount for quantize; give int8, or how many bits: 4, or 8.")
 
-    def milder(self, weights: Weights) -> "Quantize | None":  # noqa: ARG002
-        return Quantize(min(8, int(self.amount) + 2)) if self.amount not in ("int8", 8) else None
+    def milder(self, weights: Weights) -> "Quantize | None":
+        if self.amount == "int8":
+            return None if weights.family == "vit" else Quantize(8)
+        return Quantize(min(8, int(self.amount) + 2)) if self.amount != 8 else None  # noqa: PLR2004
 
     def check(self, weights: Weights) -> None:
-        parallel = getattr(weights.config, "parallel", False)
-        if self.amount == "int8" and (weights.family not in FAMILIES or parallel):
-            what = "translator that says all at once" if parallel else weights.family
+        if self.amount == "int8" and not runs_as_bytes(weights):
             raise InputError(
-                f"{weights.path!r} is a {what}; int8 is of models that label pictures or translate token by token: "
-                f"choose quantize=8."
+                f"{weights.path!r} is a {weights.family}; int8 is of models that label pictures, and of those that "
+                f"translate token by token with plain attention: choose quantize=8."
             )
 
     def make(self, weights: Weights, shop: Workshop) -> Made:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from vitrail.errors import InputError
+from vitrail.shrink.answers import runs_as_bytes
 from vitrail.shrink.steps import Goals, History, Step
 from vitrail.shrink.way import Together, Way, ways
 from vitrail.weights import Weights
@@ -11,17 +12,18 @@ ORDER = ("neurons", "heads", "layers", "image", "merge")  # what costs least fir
 AGAIN = ("neurons", "layers", "heads")  # round by round, as long as goals are not reached
 LEAST = 8  # patches down and across, at least, of pictures that are made smaller
 ROUNDS = 3
-# What is done at the end, and how many times as fast and as small a model is again by it, at
-# least (ViT-S/14, bench/README.md).
-LAST = {"vit": ("quantize=int8", 1.5, 3.5), "seq2seq": ("quantize=int8", 2.0, 2.0)}
-PACKED = ("quantize=8", 1.0, 3.5)  # of models that do not run as int8
+# What is done at the end, and how many times as fast and as small a model is again by it, at least (ViT-S/14, and a
+# translator of 4 + 4 layers of width 128, which has its table of tokens in several places; bench/README.md).
+LAST = {"vit": ("quantize=int8", 1.5, 3.5), "seq2seq": ("quantize=int8", 2.0, 1.5)}
+PACKED = ("quantize=8", 1.0, 3.5)  # of models that do not run as int8, or are to be small alone
 
 
 def chosen(history: History, goals: Goals, weights: Weights, *, data: bool, hurry: bool = False) -> Way | None:
     """The next way; None where there is none left. In a hurry it is one that needs no training."""
     if goals.met(history.original, history.now):
         return None
-    last, *ahead = PACKED if getattr(weights.config, "parallel", False) else LAST.get(weights.family, PACKED)
+    small = weights.family == "seq2seq" and goals.speedup is None and goals.compression is not None
+    last, *ahead = LAST[weights.family] if runs_as_bytes(weights) and not small else PACKED
     tried = [split(step)[0] for step in history.steps] + [name for name, _ in history.skipped]
     left = [name for name in _left(history, goals, weights) if data and not (hurry and ways[name].trains)]
     ended = "quantize" in tried

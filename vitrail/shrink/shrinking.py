@@ -26,6 +26,7 @@ from vitrail.progress import Progress, silent
 from vitrail.recipe import Recipe
 from vitrail.report import write_shrink
 from vitrail.runs import Run
+from vitrail.shrink.answers import NoFile
 from vitrail.shrink.asked import Asked
 from vitrail.shrink.making import Maker, refuse
 from vitrail.shrink.material import Material, size_of
@@ -264,7 +265,7 @@ class Shrinking:
             return
         try:
             outcome = maker.finish(way, before, folder, self._minutes(way))
-        except NotFinite as error:
+        except (NotFinite, NoFile) as error:
             maker.undo(folder)
             self._skip(way, str(error), again=again)
             return

@@ -14,6 +14,7 @@ from vitrail.data import Aside, Batch, Examples
 from vitrail.distributed import ALONE, World
 from vitrail.errors import InputError
 from vitrail.families import Model, check_memory, families, family_of
+from vitrail.families.seq2seq.model import Seq2Seq
 from vitrail.progress import Progress, silent
 from vitrail.recipe import Recipe
 from vitrail.registry import Registry
@@ -155,6 +156,8 @@ class EvaluationSet(ABC):
 def ask(model: Any, count: int) -> Callable[[], Any]:
     """The same of examples that say nothing, of the model's own size."""
     inputs = tree_map(lambda one: one.expand(count, *one.shape[1:]).contiguous(), model.example())
+    if isinstance(model, Seq2Seq) and not model.config.parallel:  # which says one token after another
+        return partial(model.spelled, *inputs)
     return partial(model, inputs, shortest=True)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -23,14 +23,14 @@ from vitrail.core import Mask
 from vitrail.core.attention import Attention
 from vitrail.core.block import Block
 from vitrail.core.masks import NONE
-from vitrail.core.tokens import TokenEmbedding
-from vitrail.errors import InputError
-from vitrail.families import Model
+from vitrail.core.tokens import FactoredTable, TokenEmbedding
+from vitrail.errors import AGAIN, InputError
+from vitrail.families import empty
 from vitrail.families.seq2seq.model import Seq2Seq
 from vitrail.files import make_folder
-from vitrail.weights.onnx import quiet, session_of, written
+from vitrail.weights.onnx import metadata, quiet, session_of, written
 from vitrail.weights.onnx_fused import attended, fused, joined, plain
-from vitrail.weights.weights import Usage, Weights, described
+from vitrail.weights.weights import Usage, Weights, checked_config, described
 
 NAMES = ("encoder", "step")
 MOST = 2**20  # rows at most
@@ -135,18 +135,30 @@ class Bytes(nn.Module):
 @contextmanager
 def _small_tables(model: nn.Module) -> Iterator[None]:
     """Have tokens be looked up in eight bits."""
-    changed = [(one, one.table) for one in model.modules() if isinstance(one, TokenEmbedding) and _is_table(one.table)]
-    for one, table in changed:
-        one.table = Bytes(table.weight.detach())  # type: ignore[assignment]
+    changed = list[tuple[Any, str, nn.Embedding]]()
+    for one in [one for one in model.modules() if isinstance(one, TokenEmbedding)]:
+        owner, name = (one.table, "rows") if isinstance(one.table, FactoredTable) else (one, "table")
+        changed.append((owner, name, getattr(owner, name)))
+    for owner, name, table in changed:
+        setattr(owner, name, Bytes(table.weight.detach()))
     try:
         yield
     finally:
-        for one, table in changed:
-            one.table = table
+        for owner, name, table in changed:
+            setattr(owner, name, table)
 
 
-def _is_table(table: nn.Module) -> bool:
-    return type(table) is nn.Embedding
+def takes_steps(config: Any) -> bool:
+    """Whether a translator can be written so: one that says token by token, with plain attention."""
+    if config.parallel:
+        return False
+    try:
+        for block in cast("Seq2Seq", empty(config)).decoder:
+            _attention(block, "attention")
+            _attention(block, "cross")
+    except InputError:
+        return False
+    return True
 
 
 def _attention(block: Block, name: str) -> Attention:
@@ -224,7 +236,7 @@ def _try(model: Seq2Seq, paths: Sequence[Path]) -> None:
     for rows, tokens in TRIED:
         source = torch.randint(3, model.config.source, (rows, tokens), generator=draw)
         source[-1, (tokens + 1) // 2 :] = model.config.pad
-        ours, theirs = model.steps(source), OnnxSteps(sessions, source)
+        ours, theirs = model.steps(source), FileSteps(sessions, source)
         for _ in range(3):
             said = torch.randint(3, model.config.target, (rows,), generator=draw)
             expected, found = ours(said), theirs(said)
@@ -248,7 +260,7 @@ class Sessions:
         return self.opened[threads]
 
 
-class OnnxSteps:
+class FileSteps:
     """Decoding token by token, by ONNX Runtime: what ``decode.greedy`` and its like ask."""
 
     def __init__(self, sessions: Sessions, source: Tensor) -> None:
@@ -279,13 +291,16 @@ class OnnxSteps:
 
 
 class OnnxSeq2Seq(Seq2Seq):
-    """A translator that says targets by its files."""
+    """A translator that says targets by its files, and has no tensors."""
 
-    sessions: Sessions
+    def __init__(self, config: Any, sessions: Sessions) -> None:
+        nn.Module.__init__(self)
+        self.config, self.sessions = config, sessions
+        self.nothing = nn.Parameter(torch.zeros(0))  # which says on which device it is
 
     def steps(self, source: Tensor) -> Any:
         """For decoding token by token."""
-        return OnnxSteps(self.sessions, source)
+        return FileSteps(self.sessions, source)
 
     def stream(self, inputs: Any) -> Tensor:  # noqa: ARG002
         """What its files have no place for."""
@@ -293,20 +308,25 @@ class OnnxSeq2Seq(Seq2Seq):
 
     def forward(self, inputs: Any, *, shortest: bool = False, rows: Tensor | None = None) -> Any:  # noqa: ARG002
         """Sources (b s), and targets (b t) -> the logits of each next token (b t target)."""
-        source, target = inputs
-        steps = self.steps(source)
-        logits = torch.stack([steps(tokens) for tokens in target.T], 1)
+        logits = self.spelled(*inputs)
         return logits if rows is None else logits[rows]
 
 
 @dataclass(frozen=True, eq=False)
 class OnnxTranslator(Weights):
-    """The tensors of a translator, and the files that it says targets by."""
+    """What the files of a translator say of themselves; they are run, and have no tensors to change."""
 
     files: tuple[Path, ...] = ()
 
-    def _empty(self) -> Model:
-        with torch.device("meta"):
-            model = OnnxSeq2Seq(self.config)
-        model.sessions = Sessions(list(self.files))
-        return model
+    def model(self) -> Any:
+        """The files, to be run."""
+        return OnnxSeq2Seq(self.config, Sessions(list(self.files))).eval()
+
+
+def read_translator(files: Sequence[Path]) -> OnnxTranslator:
+    """What both files are."""
+    about, place = metadata(files[-1]), str(files[-1])
+    if about["family"] != "seq2seq" or about.get("part") != NAMES[-1]:
+        raise InputError(f"{place!r} is not the step of a translator; {AGAIN}.")
+    config = checked_config(place, "seq2seq", about["model"], {})
+    return OnnxTranslator(place, "onnx", "seq2seq", config, {}, files=tuple(files))

@@ -134,6 +134,11 @@ class Seq2Seq(Model):
         """For decoding token by token."""
         return CachedSteps(self, source)
 
+    def spelled(self, source: Tensor, target: Tensor) -> Tensor:
+        """What ``forward`` gives, (b t target), one token of the targets after another."""
+        steps = self.steps(source)
+        return torch.stack([steps(tokens) for tokens in target.T], 1)
+
     @property
     def blocks(self) -> list[Block]:
         return [*self.encoder, *self.decoder]
