@@ -98,11 +98,11 @@ def test_every_way_gives_a_run_like_any_other(run, tmp_path, way, field, value):
 
 def test_int8_answers_and_the_tensors_are_looked_into(run, tmp_path):
     made, state = shrunk(run, tmp_path / "small", "quantize")
-    assert made.about["answers"] == "model.int8.onnx"
+    assert made.about["answers"] == "model.int8.onnx.gz"
     assert made.answering().format == "onnx"
     assert made.weights().format == "vitrail"
     step = state["steps"][1]
-    assert step["costs"]["bytes"] == (tmp_path / "small" / "model.int8.onnx").stat().st_size
+    assert step["costs"]["bytes"] == (tmp_path / "small" / "model.int8.onnx.gz").stat().st_size
     assert made.evaluate().values["accuracy"] == pytest.approx(step["worth"]["value"], abs=0.012)  # batches of others
     twice, after = shrunk(tmp_path / "small", tmp_path / "twice", "layers=1")  # what is shrunk again stays int8
     assert twice.answering().format == "onnx"
@@ -322,7 +322,9 @@ def test_a_translator_runs_as_eight_bits(texts, tmp_path):
     strong = {name: one + 0.2 * torch.randn(one.shape, generator=draw) for name, one in weights.state.items()}
     original.derive(original.path, replace(weights, state=strong), "noise")  # so that tokens differ
     made, state = shrunk(original.path, tmp_path / "small", "quantize")
-    assert made.about["answers"] == ["encoder.int8.onnx", "step.int8.onnx"] == [file.name for file in made.answers]
+    assert (
+        made.about["answers"] == ["encoder.int8.onnx.gz", "step.int8.onnx.gz"] == [file.name for file in made.answers]
+    )
     assert state["steps"][1]["costs"]["bytes"] == sum(file.stat().st_size for file in made.answers)
     assert type(made.answering().model()).__name__ == "OnnxSeq2Seq"
     copied = made.copy(tmp_path / "copy", "cp")
@@ -382,9 +384,9 @@ def test_an_original_that_nothing_pays_for_stays_as_it_is(run, tmp_path):
     shrunk(run, tmp_path / "small", "quantize")
     made, state = shrunk(tmp_path / "small", tmp_path / "same", "merge=1", max_drop=0.0)
     if not state["steps"][1]["kept"]:
-        for name in ("model.safetensors", "model.int8.onnx"):
+        for name in ("model.safetensors", "model.int8.onnx.gz"):
             assert (made.path / name).read_bytes() == (tmp_path / "small" / name).read_bytes()
-        assert made.about["answers"] == "model.int8.onnx"
+        assert made.about["answers"] == "model.int8.onnx.gz"
     with pytest.raises(InputError, match="has no checkpoint to go on from"):
         train(out=made.path, resume=True, quiet=True)
 

@@ -1,5 +1,6 @@
 """ONNX files: what they say is what the model says, whatever comes; and they say what they are."""
 
+import gzip
 import json
 import subprocess
 import sys
@@ -115,6 +116,22 @@ def test_eight_bits_are_near_and_small(tmp_path):
 
 
 @torch.no_grad()
+def test_a_packed_file_is_the_same_and_smaller(tmp_path):
+    save_onnx(weights_of(width=64, hidden=256), tmp_path / "model.onnx")
+    for name in ("int8.onnx", "int8.onnx.gz"):
+        quantize_onnx(tmp_path / "model.onnx", tmp_path / name)
+    whole, packed = (tmp_path / name for name in ("int8.onnx", "int8.onnx.gz"))
+    assert gzip.decompress(packed.read_bytes()) == whole.read_bytes()
+    assert packed.stat().st_size < 0.9 * whole.stat().st_size
+    pictures = torch.rand(2, *read(whole).model().example().shape[1:])
+    assert torch.equal(read(packed).model()(pictures), read(whole).model()(pictures))
+    cut = tmp_path / "cut.onnx.gz"
+    for wrong in (packed.read_bytes()[:-100], b"\x1f\x8b none", b""):
+        cut.write_bytes(wrong)
+        with pytest.raises(vt.InputError, match="is damaged, no ONNX file, or"):
+            read(cut)
+
+
 def test_what_is_not_free_in_size_says_so_and_what_is_wrong_is_said(tmp_path):
     weights = weights_of(kernel="local")
     assert not save_onnx(weights, tmp_path / "model.onnx")

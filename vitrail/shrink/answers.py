@@ -40,7 +40,7 @@ def write_whole(weights: Weights, folder: Path) -> list[Path]:
 
 def small_name(path: Path) -> str:
     """What such a file of eight bits is called."""
-    return f"{path.stem}.int8.onnx"
+    return f"{path.stem}.int8.onnx.gz"
 
 
 def quantize_all(files: Sequence[Path], kept: Kept, folder: Path) -> None:

@@ -1,5 +1,6 @@
 """Weights and activations of eight bits that run as such, by ONNX Runtime."""
 
+import gzip
 import json
 import logging
 import tempfile
@@ -22,7 +23,8 @@ def quantize_onnx(source: Path, target: Path, keep: Sequence[str] = ()) -> None:
     are made bytes as they come, by the range that they have (Bhandare et al. 2019; Prato et al. 2020).
 
     One bit is left unused, since two products of bytes may not fit sixteen bits, which processors without VNNI add
-    them in: there the answers would be wrong. Products that are named stay as they are.
+    them in: there the answers would be wrong. Products that are named stay as they are. A target that ends in .gz is
+    packed, which takes a fifth of it again: most of the bytes are near 0.
     """
     import onnx  # noqa: PLC0415
     from onnxruntime.quantization import QuantType, quantize_dynamic  # type: ignore[import-untyped]  # noqa: PLC0415
@@ -45,7 +47,8 @@ def quantize_onnx(source: Path, target: Path, keep: Sequence[str] = ()) -> None:
         )
         made = onnx.load(str(part))
         onnx.helper.set_model_props(made, {KEY: about})
-        onnx.save(made, str(part))
+        held = made.SerializeToString()
+        part.write_bytes(gzip.compress(held, mtime=0) if target.suffix == ".gz" else held)
 
 
 def products(source: Path) -> list[str]:

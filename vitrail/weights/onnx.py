@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import warnings
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -178,9 +179,31 @@ def session_of(path: Path) -> Any:
     options.intra_op_num_threads = torch.get_num_threads()
     options.log_severity_level = 3
     try:
-        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        whole = content(path) if _packed(path) else str(path)
+        return onnxruntime.InferenceSession(whole, options, providers=["CPUExecutionProvider"])
+    except InputError:
+        raise
     except Exception as error:  # noqa: BLE001  # of its own making, each
         raise InputError(f"{str(path)!r} cannot be run by ONNX Runtime: {str(error)[:200]}; {AGAIN}.") from None
+
+
+def content(path: Path) -> bytes:
+    """What is in a file, which may be packed by gzip: bytes of weights have fewer than eight bits to tell."""
+    held = path.read_bytes()
+    if not _packed(path):
+        return held
+    unpacking = zlib.decompressobj(wbits=31)
+    try:
+        held = unpacking.decompress(held, LARGEST)
+    except zlib.error:
+        held = b""
+    if not unpacking.eof:
+        raise InputError(f"{str(path)!r} is damaged, no ONNX file, or one that is too large; {AGAIN}.")
+    return held
+
+
+def _packed(path: Path) -> bool:
+    return path.suffix.lower() == ".gz"
 
 
 class OnnxModel(nn.Module):
@@ -247,7 +270,9 @@ def metadata(path: Path) -> dict[str, Any]:
     import onnx  # noqa: PLC0415
 
     try:
-        graph = onnx.load(str(path), load_external_data=False)
+        graph = onnx.load_model_from_string(content(path))
+    except InputError:
+        raise
     except Exception as error:  # noqa: BLE001  # of protobuf's making
         raise InputError(f"{str(path)!r} is damaged or no ONNX file: {str(error)[:100]}; {AGAIN}.") from None
     found = {entry.key: entry.value for entry in graph.metadata_props}
@@ -275,4 +300,4 @@ def read_onnx(path: Path, *, stated: Sequence[str] = ()) -> OnnxWeights:
 
 def is_onnx(path: str | os.PathLike[str]) -> bool:
     """Whether a path names such a file."""
-    return Path(path).suffix.lower() == ".onnx" and Path(path).is_file()
+    return os.fspath(path).lower().endswith((".onnx", ".onnx.gz")) and Path(path).is_file()
