@@ -33,7 +33,7 @@ from vitrail.files import Pathlike, make_folder, read_json, write_json
 from vitrail.machine import cores, processor, threads
 from vitrail.progress import Progress, silent
 from vitrail.report import write_comparison
-from vitrail.report.comparison import draw_comparison
+from vitrail.report.compare_figure import draw_comparison
 from vitrail.report.positions import draw_arms
 from vitrail.runs import Run
 from vitrail.tasks import parse_recipe
@@ -156,9 +156,9 @@ class Comparing:
             self.epochs[place] = max(1, round(self.share * epochs)) if epochs else 0
         for cell, table in tables.items():
             if self.epochs[cell.place]:
-                before = {**table.get("train", {}), "epochs": self.epochs[cell.place]}
-                often = {"evaluate": min(before["evaluate"], before["epochs"])} if before.get("evaluate") else {}
-                table["train"] = {**before, **often}
+                train = {**table.get("train", {}), "epochs": self.epochs[cell.place]}
+                often = {"evaluate": min(train["evaluate"], train["epochs"])} if train.get("evaluate") else {}
+                table["train"] = {**train, **often}
         return tables
 
     def _looked(self, table: Mapping[str, Any]) -> tuple[int, float]:
@@ -288,7 +288,7 @@ class Comparing:
 
     def _pictures(self, *, finished: bool) -> list[Any]:
         """What is drawn of the models of each arm, once they are all there: of the first seed, at the last place."""
-        if not finished or not self.plan.experiment.drawn:
+        if not finished or not self.plan.experiment.positions:
             return []
         last = {cell.arm.name: cell for cell in self.plan.tables if cell.seed == 0}
         there = [cell for cell in last.values() if (self._folder(cell) / DONE).is_file()]

@@ -38,7 +38,7 @@ class Experiment:
     shared: Mapping[str, Any] = field(default_factory=dict)  # what is set for all arms
     measures: Sequence[str] = ()  # names of more numbers, in ``vitrail.compare.measures``
     published: Mapping[str, float] = field(default_factory=dict)  # by the names of arms
-    drawn: str = ""  # what is drawn of a model of each arm: positions
+    positions: bool = False  # whether those of each arm are drawn
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ def positions(base: Base) -> Experiment:
         "Dosovitskiy et al. 2021, table 8 (ViT-B/16, ImageNet 5-shot linear): none .61382, 1-D .64206, 2-D .64001, "
         "relative .64032: some position matters, which one hardly does.",
         published={"none": 0.61382, "1-D learned": 0.64206, "2-D learned": 0.64001, "relative": 0.64032},
-        drawn="positions",
+        positions=True,
     )
 
 

@@ -18,7 +18,7 @@ from vitrail.tasks.task import Metric, Task
 
 # Fields that say which examples a model is measured on: what is compared has the same.
 MEASURED = ("source", "path", "files", "validation", "test", "seed", "fraction", "limit")
-MEASURED_TIMES = 5  # on the way of a cell, at most
+LOOKS = 5  # on the way of a cell, at most
 TIMED = ("model.image", "weights.freeze", "train.epochs", "train.accumulate")  # chosen by the clock, with weights
 Table = dict[str, Any]
 
@@ -72,7 +72,7 @@ def seldom(table: Table) -> Table:
     train = table.get("train", {})
     if "epochs" not in train:
         return table
-    often = max(train.get("evaluate") or 1, -(-train["epochs"] // MEASURED_TIMES))
+    often = max(train.get("evaluate") or 1, -(-train["epochs"] // LOOKS))
     return {**table, "train": {**train, "evaluate": often}}
 
 

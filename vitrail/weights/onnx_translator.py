@@ -201,7 +201,7 @@ def _graphs(model: Seq2Seq) -> Iterator[Any]:
             names = _names("context", model)
             given: Any = {"input_names": ["source"], "output_names": ["there", *names]}
             yield _exported(encoder, (source,), ({0: rows, 1: long},), **given)
-        pasts = [torch.randn(3, one.shape[1], 4, one.shape[3]) for one in _shapes(model)]
+        pasts = [torch.randn(3, heads, 4, wide) for heads, wide in _remembered(model)]
         kept = [*({0: rows, 2: long} for _ in looked), *({0: rows, 2: before} for _ in pasts)]
         seen = _names("past", model)
         yield _exported(
@@ -221,12 +221,12 @@ def _names(kind: str, model: Seq2Seq) -> list[str]:
     return [f"{kind}.{layer}.{what}" for layer, _ in enumerate(model.decoder) for what in ("key", "value")]
 
 
-def _shapes(model: Seq2Seq) -> list[Tensor]:
-    """What is remembered of no token, of each layer."""
+def _remembered(model: Seq2Seq) -> list[tuple[int, int]]:
+    """Heads and the width of one, of the keys and of the values of each layer."""
     found = []
     for block in model.decoder:
         attention = _attention(block, "attention")
-        found += [torch.zeros(1, attention.heads, 0, wide // attention.heads) for wide in attention.widths]
+        found += [(attention.heads, wide // attention.heads) for wide in attention.widths]
     return found
 
 
@@ -266,15 +266,13 @@ class FileSteps:
     def __init__(self, sessions: Sessions, source: Tensor) -> None:
         self.device = torch.device("cpu")
         encoder, self.session = sessions.now
-        names = [one.name for one in self.session.get_inputs()]
         found = encoder.run(None, {"source": source.cpu().numpy()})
-        seen = {one.name: one for one in encoder.get_outputs()}
-        self.context: dict[str, Any] = dict(zip(seen, found, strict=True))
-        self.names = [name for name in names if name.startswith("past.")]
-        shapes = {one.name: one.shape for one in self.session.get_inputs()}
-        self.past: list[Any] = [
-            np.zeros((len(source), shapes[name][1], 0, shapes[name][3]), np.float32) for name in self.names
-        ]
+        self.context: dict[str, Any] = {
+            one.name: value for one, value in zip(encoder.get_outputs(), found, strict=True)
+        }
+        pasts = [one for one in self.session.get_inputs() if one.name.startswith("past.")]
+        self.names = [one.name for one in pasts]
+        self.past: list[Any] = [np.zeros((len(source), one.shape[1], 0, one.shape[3]), np.float32) for one in pasts]
 
     def __call__(self, tokens: Tensor) -> Tensor:
         """The last token of each row (b) -> the logits of the next (b target)."""

@@ -78,8 +78,7 @@ def _scaled(value: float, metric: Metric) -> float:
 
 def _whiskers(points: list[Any], metric: Metric) -> list[list[float]] | None:
     """Below and above each mean; none where one seed was run."""
-    there = [one for one in points if one["low"] is not None]
-    if not there:
+    if all(one["low"] is None for one in points):
         return None
     ends = [(one["value"], one["value"]) if one["low"] is None else (one["low"], one["high"]) for one in points]
     below = [_scaled(one["value"] - low, metric) for one, (low, _) in zip(points, ends, strict=True)]
