@@ -1,13 +1,17 @@
 """Parts of a model cut out: tokens by larger patches, layers, heads, neurons."""
 
+from collections.abc import Sequence
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 
 from vitrail.errors import InputError
-from vitrail.shrink.cut import STACK, Kept, checked, cut, layered, spread, without_layers
+from vitrail.families import Model
+from vitrail.shrink.cut import STACK, Kept, checked, cut, layered, without_layers
 from vitrail.shrink.importance import by_gradient, heads_left_out, layers_left_out
-from vitrail.shrink.refit import absorbed, coming_in, refitted
-from vitrail.shrink.way import EVEN, FEWEST, Change, Made, Workshop, as_number, count_or_share, ways
+from vitrail.shrink.surgeon import missed
+from vitrail.shrink.way import EVEN, Change, Made, Workshop, as_number, count_or_share, ways
 from vitrail.weights import Weights
 
 
@@ -100,6 +104,7 @@ class Layers(Change):
     """Layers left out: those without which the loss grows least."""
 
     about = "whole layers left out, those without which the loss grows least"
+    cuts = True
     usual = 0.25
 
     @classmethod
@@ -127,17 +132,56 @@ class Layers(Change):
         model = weights.model().float()
         grown = layers_left_out(model, shop.loss, shop.batches(model, passes=len(model.blocks)), shop.progress)
         gone = sorted(grown[-depth:].argsort()[:many].tolist())  # the decoder's come last
+        stay = [layer for layer in range(depth) if layer not in gone]
         named = ", ".join(str(one + 1) for one in gone)
-        taken = absorbed(weights, gone, stack, shop.loss, shop.batches(model, passes=3))
-        return Made(without_layers(taken, gone), f"{depth} -> {depth - many} layers of the {stack}, without {named}")
+        other = shop.followed(without_layers(weights, gone), weights, stay)
+        return Made(other, f"{depth} -> {depth - many} layers of the {stack}, without {named}", stay=stay)
+
+
+class Parts(Change):
+    """Parts of each layer cut out, another number in each: those that are missed least."""
+
+    usual: ClassVar[float | str]
+    cuts = True
+    hows: ClassVar[tuple[str, ...]] = ("gradient",)  # by which else than by least squares they may be chosen
+
+    @classmethod
+    def checked(cls, amount: float | str) -> float | str:
+        share, comma, how = str(amount).partition(",")
+        number = super().checked(share)
+        if comma and how.strip() not in cls.hows:
+            known = ", ".join(cls.hows)
+            raise InputError(
+                f"{how.strip()!r} is no way to choose {cls.name()}; leave it out, or name one of: {known}."
+            )
+        return f"{number:g},{how.strip()}" if comma else number
+
+    @property
+    def share(self) -> float:
+        return float(str(self.amount).partition(",")[0])
+
+    @property
+    def how(self) -> str:
+        """By what they are chosen; nothing: by least squares."""
+        return str(self.amount).partition(",")[2]
+
+    def milder(self, weights: Weights) -> "Parts":  # noqa: ARG002
+        return type(self)(",".join(filter(None, (f"{round(self.share / 2, 4):g}", self.how))))
+
+    def missed(self, model: Model, maps: Sequence[str | None], wide: int, shop: Workshop) -> list[Tensor]:
+        """How much each part is missed where the others are fitted to do without it; there may be none in a layer."""
+        there = {path: wide for path in maps if path is not None}
+        found = missed(model, there, shop.loss, shop.batches(model, passes=3), shop.progress)
+        return [torch.zeros(0) if path is None else found[path] for path in maps]
 
 
 @ways.add("heads")
-class Heads(Change):
-    """Heads cut out, another number in each layer: those that matter least."""
+class Heads(Parts):
+    """Heads cut out."""
 
-    about = "heads cut out, those that matter least, another number in each layer"
+    about = "heads cut out, those that are missed least, another number in each layer"
     usual = 0.25
+    hows = ("gradient", "ablation")
 
     def check(self, weights: Weights) -> None:
         checked(weights)
@@ -146,28 +190,26 @@ class Heads(Change):
         config = checked(weights)
         model = weights.model().float()
         count = sum(heads for heads, _ in config.layers)
-        batches = shop.batches(model, passes=3)
-        if shop.room(model, count) > FEWEST:  # few enough heads to leave each out by itself
-            some = shop.batches(model, passes=count)
-            matter, how = heads_left_out(model, shop.loss, some, shop.progress), "left out one by one"
+        if self.how == "ablation":
+            matter = heads_left_out(model, shop.loss, shop.batches(model, passes=count), shop.progress)
+        elif self.how == "gradient":
+            found, _ = by_gradient(model, shop.loss, shop.batches(model, passes=3))
+            matter = [one / one.norm().clamp(min=1e-30) for one in found]  # as Michel et al. do
         else:
-            found, _ = by_gradient(model, shop.loss, batches)
-            matter, how = [one / one.norm().clamp(min=1e-30) for one in found], "by the gradient"  # as Michel et al. do
+            wide = config.rank or config.head or config.width // config.most_heads
+            maps = [_path(layer, "attention") if heads else None for layer, (heads, _) in enumerate(config.layers)]
+            matter = self.missed(model, maps, wide, shop)
         stay = _stay(matter, round(self.share * count), even=1)
-        wide = config.rank or config.head or config.width // config.most_heads
-        kept = {f"{STACK}.{layer}.attention.f.out": spread(heads, wide) for layer, heads in enumerate(stay) if heads}
-        other = refitted(
-            cut(weights, Kept(heads=stay)), weights.state, kept, coming_in(model, kept, shop.loss, batches)
-        )
         left = [len(one) for one in stay]
-        return Made(other, f"{count} -> {sum(left)} heads ({' '.join(map(str, left))}), {how}")
+        note = f"{count} -> {sum(left)} heads ({' '.join(map(str, left))})"
+        return Made(shop.followed(cut(weights, Kept(heads=stay)), weights), note)
 
 
 @ways.add("neurons")
-class Neurons(Change):
-    """Neurons of the feed-forward cut out, another number in each layer: those that matter least."""
+class Neurons(Parts):
+    """Neurons of the feed-forward cut out."""
 
-    about = "neurons of the feed-forward cut out, those that matter least"
+    about = "neurons of the feed-forward cut out, those that are missed least"
     usual = 0.5
 
     def check(self, weights: Weights) -> None:
@@ -176,16 +218,21 @@ class Neurons(Change):
     def make(self, weights: Weights, shop: Workshop) -> Made:
         config = checked(weights, heads=False)
         model = weights.model().float()
-        batches = shop.batches(model, passes=3)
-        _, matter = by_gradient(model, shop.loss, batches)
         count = sum(hidden for _, hidden in config.layers)
+        if self.how == "gradient":
+            _, matter = by_gradient(model, shop.loss, shop.batches(model, passes=3))
+        else:
+            maps = [_path(layer, "feed_forward") if some else None for layer, (_, some) in enumerate(config.layers)]
+            matter = self.missed(model, maps, 1, shop)
         stay = _stay(matter, round(self.share * count), even=EVEN)
-        kept = {f"{STACK}.{layer}.feed_forward.f.out": torch.tensor(some) for layer, some in enumerate(stay) if some}
-        other = refitted(
-            cut(weights, Kept(neurons=stay)), weights.state, kept, coming_in(model, kept, shop.loss, batches)
-        )
         left = [len(one) for one in stay]
-        return Made(other, f"{count:,} -> {sum(left):,} neurons ({' '.join(map(str, left))})")
+        note = f"{count:,} -> {sum(left):,} neurons ({' '.join(map(str, left))})"
+        return Made(shop.followed(cut(weights, Kept(neurons=stay)), weights), note)
+
+
+def _path(layer: int, sublayer: str) -> str:
+    """The last map of a sublayer."""
+    return f"{STACK}.{layer}.{sublayer}.f.out"
 
 
 def _stay(matter: list[Tensor], gone: int, even: int) -> list[list[int]]:

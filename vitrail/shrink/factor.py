@@ -33,7 +33,7 @@ def maps(model: Model) -> dict[str, nn.Linear]:
 def inputs(model: Model, call: Callable[[Model, Batch], Any], batches: Iterable[Batch]) -> dict[str, Tensor]:
     """E[x x^T] of what comes into each linear map, (i i)."""
     seen = coming_in(model, maps(model), call, batches)
-    return {path: one.square / one.count for path, one in seen.items()}
+    return {path: one.moment for path, one in seen.items()}
 
 
 def product(weight: Tensor, rank: int, inputs: Tensor | None = None) -> tuple[Tensor, Tensor]:

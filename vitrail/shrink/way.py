@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from math import isfinite
 from typing import Any, ClassVar
 
@@ -15,10 +16,14 @@ from vitrail.errors import InputError
 from vitrail.families import Model, speed
 from vitrail.progress import Progress, silent
 from vitrail.registry import Registry
+from vitrail.shrink.cut import layered
+from vitrail.shrink.refit import followed
 from vitrail.tasks.task import Task
 from vitrail.weights import Weights
 
 LOOK = 20.0  # seconds, about, in which importance is found
+FIT = 120.0  # and in which what is left is fitted to what there was
+PASSES = 4  # of a model, in which that is done
 FEWEST, MOST = 16, 1024  # examples that it is found on
 EVEN = 8  # what numbers of neurons and ranks are multiples of, as processors like them
 
@@ -30,14 +35,15 @@ class Workshop:
     task: Task | None = None
     progress: Progress = silent
     looked: Callable[[Weights], Task] | None = None  # the task as other weights look at it
+    fit: float = FIT
 
     def seen_by(self, weights: Weights) -> "Workshop":
         """The same for weights that may look at pictures of another size."""
         return self if self.looked is None else replace(self, task=self.looked(weights))
 
-    def batches(self, model: Model, passes: int = 1) -> list[Batch]:
+    def batches(self, model: Model, passes: int = 1, seconds: float = LOOK) -> list[Batch]:
         """Some of the examples to learn from, as many as a model looks at in a short while in so many passes."""
-        task, count = self.needed(), self.room(model, passes)
+        task, count = self.needed(), self.room(model, passes, seconds)
         examples, taken, found = task.examples, 0, list[Batch]()
         for rows in examples.updates(task.recipe.train.batch, np.random.default_rng(0)):
             some = rows[: max(1, count - taken)] if len(rows) > count - taken else rows
@@ -49,9 +55,14 @@ class Workshop:
                 break
         return found
 
-    def room(self, model: Model, passes: int) -> int:
+    def room(self, model: Model, passes: int, seconds: float = LOOK) -> int:
         """How many of them that are."""
-        return int(max(FEWEST, min(MOST, LOOK * speed(model) / passes)))
+        return int(max(FEWEST, min(MOST, seconds * speed(model) / passes)))
+
+    def followed(self, weights: Weights, before: Weights, stay: Sequence[int] | None = None) -> Weights:
+        """Weights fitted to those that they were cut from, of which some layers stay."""
+        batches = self.batches(before.model(), PASSES, self.fit)
+        return followed(weights, before, self.loss, batches, stack=layered(before)[0], stay=stay)
 
     def loss(self, model: Any, batch: Batch) -> Tensor:
         """What is lost on a batch."""
@@ -71,6 +82,7 @@ class Made:
     weights: Weights
     note: str
     lessons: Mapping[str, float] = field(default_factory=dict)  # of the teacher, beside its answers
+    stay: Sequence[int] | None = None  # the layers that are left; None: all
     fresh: bool = False  # whether the weights are nothing yet, and are learned as from scratch
     bits: int | None = None  # of each number on disk
     int8: bool = False  # whether it is run as eight bits
@@ -122,6 +134,8 @@ class Way(ABC):
 class Change(Way):
     """A way that changes weights, once; what is left may learn again."""
 
+    cuts: ClassVar[bool] = False  # whether it leaves the same tokens, for which what is left is fitted to what was
+
     @abstractmethod
     def make(self, weights: Weights, shop: Workshop) -> Made:
         """Do it."""
@@ -159,17 +173,31 @@ class Together(Change):
 
     def make(self, weights: Weights, shop: Workshop) -> Made:
         made = Made(weights, "")
-        for way in self.several:
-            after = way.make(made.weights, shop.seen_by(made.weights))
-            made = Made(
-                after.weights,
-                f"{made.note}; {after.note}" if made.note else after.note,
-                {**made.lessons, **after.lessons},
-                made.fresh or after.fresh,
-                after.bits or made.bits,
-                made.int8 or after.int8,
-            )
+        for cuts, several in groupby(self.several, lambda way: way.cuts):
+            group, before, made = list(several), made.weights, replace(made, stay=None)
+            again = cuts and len(group) > 1
+            for way in group:
+                own = shop.seen_by(made.weights)
+                made = _then(made, way.make(made.weights, replace(own, fit=LOOK) if again else own))
+            if again:  # each was fitted a little to what came before it: now all to what came before them
+                made = replace(made, weights=shop.seen_by(before).followed(made.weights, before, made.stay))
         return made
+
+
+def _then(first: Made, second: Made) -> Made:
+    """What two ways made, one after the other."""
+    stay = first.stay if second.stay is None else second.stay
+    if first.stay is not None and second.stay is not None:
+        stay = [first.stay[layer] for layer in second.stay]
+    return Made(
+        second.weights,
+        f"{first.note}; {second.note}" if first.note else second.note,
+        {**first.lessons, **second.lessons},
+        stay,
+        first.fresh or second.fresh,
+        second.bits or first.bits,
+        first.int8 or second.int8,
+    )
 
 
 ways: Registry[type[Way]] = Registry(

@@ -1,5 +1,5 @@
-"""Attention as one operator of ONNX Runtime's own, for files that nothing else is to run: of small models most of the
-time goes into operators that only move numbers about.
+"""Attention as one operator of ONNX Runtime's own, and LayerScale inside the maps before it, for files that nothing
+else is to run: of small models most of the time goes into operators that only move numbers about.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from vitrail.core import Mask
 from vitrail.core.attention import Attention
+from vitrail.core.block import Sublayer
 from vitrail.core.kernels import Softmax
 from vitrail.core.masks import NONE
 
@@ -20,9 +21,12 @@ OPERATOR = "com.microsoft::MultiHeadAttention"
 
 @contextmanager
 def fused(model: nn.Module) -> Iterator[None]:
-    """Have plain softmax attention be one operator, with one product for queries, keys and values, while a model is
-    exported.
+    """Have plain softmax attention be one operator, with one product for queries, keys and values, and scales of what
+    sublayers write be in their last maps, while a model is exported.
     """
+    scaled = [(one, one.f.out, one.scale) for one in model.modules() if isinstance(one, Sublayer) and _scaled(one)]
+    for sublayer, out, scale in scaled:
+        sublayer.f.out, sublayer.scale = _times(out, scale), None  # type: ignore[arg-type]
     changed = [one for one in model.modules() if isinstance(one, Attention) and plain(one)]
     for attention in changed:
         attention.joint = joined(attention)  # type: ignore[assignment]
@@ -32,6 +36,22 @@ def fused(model: nn.Module) -> Iterator[None]:
     finally:
         for attention in changed:
             del attention.joint, attention.forward
+        for sublayer, out, scale in scaled:
+            sublayer.f.out, sublayer.scale = out, scale
+
+
+def _scaled(sublayer: Sublayer) -> bool:
+    """Whether there is a scale that a map can take."""
+    return sublayer.scale is not None and type(getattr(sublayer.f, "out", None)) is nn.Linear
+
+
+def _times(map_: nn.Linear, scale: Tensor) -> nn.Linear:
+    """A map with what comes out of it multiplied by a scale (o)."""
+    other = nn.Linear(map_.in_features, map_.out_features, bias=map_.bias is not None)
+    other.weight.data = (map_.weight * scale[:, None]).detach()
+    if map_.bias is not None:
+        other.bias.data = (map_.bias * scale).detach()
+    return other
 
 
 def plain(attention: Attention) -> bool:
