@@ -14,6 +14,7 @@ from vitrail.shrink.refit import followed
 from vitrail.weights import Weights
 
 VIT = {"image": 8, "patch": 2, "channels": 1, "width": 16, "depth": 3, "heads": 4, "hidden": 24, "classes": 5}
+BERT = {"tokens": 20, "pad": 0, "length": 12, "width": 16, "depth": 3, "heads": 4, "hidden": 24}
 GPT = {"tokens": 20, "length": 12, "width": 16, "depth": 3, "heads": 4, "hidden": 24}
 SEQ2SEQ = {"source": 20, "target": 20, "width": 16, "depth": 2, "decoder": 3, "heads": 4, "hidden": 24}
 
@@ -27,7 +28,7 @@ def _unheld(monkeypatch):
 
 def drawn(family="vit", **fields):
     torch.manual_seed(0)
-    model = vt.build(family, **{**{"vit": VIT, "gpt": GPT, "seq2seq": SEQ2SEQ}[family], **fields}).eval()
+    model = vt.build(family, **{**{"vit": VIT, "bert": BERT, "gpt": GPT, "seq2seq": SEQ2SEQ}[family], **fields}).eval()
     for parameter in model.parameters():
         parameter.data.normal_(std=0.3)
     state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
@@ -150,6 +151,19 @@ def test_what_is_left_is_nearer_to_what_there_was(family, order):
     for other, stay in others:
         fitted = followed(other, weights, ask, batches, stack=stack, stay=stay)
         assert square(fitted, batches, whole) < 0.9 * square(other, batches, whole)
+
+
+def test_padding_is_not_looked_at(monkeypatch):
+    """Shorter texts in a longer batch are fitted to as by themselves."""
+    monkeypatch.setattr("vitrail.shrink.refit.RIDGE", 1e-3)  # so that there is one answer in single precision
+    weights = drawn("bert")
+    torch.manual_seed(2)
+    tokens = torch.randint(3, 20, (60, 7))
+    padded = torch.nn.functional.pad(tokens, (0, 5))
+    other = cut(weights, Kept(neurons=[range(0, 24, 2)] * 3))
+    one, two = (followed(other, weights, ask, [Batch(given, None, 60)]) for given in (tokens, padded))
+    for name, tensor in one.state.items():
+        torch.testing.assert_close(tensor, two.state[name], rtol=0, atol=5e-3)
 
 
 def test_tokens_that_are_merged_are_not_the_same_ones():

@@ -63,6 +63,7 @@ def test_outputs_are_ours(tmp_path, fields):
     [
         ({}, 2),
         ({"pool": "mean", "bias": False, "rank": 3}, 2),
+        ({"layer_scale": 0.3}, 2),
         ({"heads": [4, 0], "head": 6, "factors": {"encoder.0.attention.f.query": 5}}, 1),
         ({"kernel": "relu"}, 0),
         ({"position": "relative"}, 0),
@@ -70,12 +71,16 @@ def test_outputs_are_ours(tmp_path, fields):
     ],
 )
 def test_files_of_ones_own_have_attention_as_one_operator(tmp_path, fields, count):
-    """Where it is plain; they say the same, at the model's own size, and as eight bits nearly so."""
+    """Where it is plain, and scales in the maps before them; they say the same, at the model's own size, and as eight
+    bits nearly so.
+    """
     weights = weights_of(**fields)
     model = weights.model()
     assert not save_onnx(weights, tmp_path / "own.onnx", own=True)
     nodes = [node.op_type for node in onnx.load(tmp_path / "own.onnx").graph.node]
     assert nodes.count("MultiHeadAttention") == count
+    assert nodes.count("Mul") == 0 or not fields.get("layer_scale")
+    assert all(torch.equal(one, weights.state[name]) for name, one in model.state_dict().items())
     quantize_onnx(tmp_path / "own.onnx", tmp_path / "int8.onnx")
     whole, small = (onnxruntime.InferenceSession(str(tmp_path / name)) for name in ("own.onnx", "int8.onnx"))
     pictures = torch.rand(5, 3, 16, 16)

@@ -17,6 +17,7 @@ from vitrail.families import Model
 from vitrail.shrink.importance import every_token
 from vitrail.weights import Weights
 
+STREAM = 2**28  # bytes, about, that a stream may have, several of which are kept
 RIDGE = 1e-3  # of the mean variance, added to every variance, so that what hardly varies stays as it is
 Call = Callable[[Model, Batch], Any]
 Given = tuple[Tensor, tuple[Any, ...], dict[str, Any]]  # a stream, and what else comes into a block
@@ -137,10 +138,11 @@ def followed(
             theirs = _through(guides[layer + 1 : end], theirs)
             there[-1] = [x for x, *_ in theirs]
         begun = end
-        names = [name for name, one in block.named_children() if isinstance(one, Sublayer)]
         wanted = dict(zip((name for name, _ in guides[layer].named_children()), there, strict=True))
-        wanted[names[-1]] = there[-1]  # also where the layer's last sublayer is cut out
+        names = [name for name, _ in block.named_children()]
         for name in names:
+            if name == names[-1]:  # also where the layer's last one is cut out
+                wanted[name] = there[-1]
             path = f"{stack}.{number}.{name}.f.out"
             for part, tensor in _fitted(block, getattr(block, name), mine, wanted[name]).items():
                 state[f"{path}.{part}"] = tensor.to(state[f"{path}.{part}"].dtype)
@@ -167,7 +169,9 @@ def _fitted(block: Block, sublayer: Sublayer, given: list[Given], wanted: list[T
         for (x, args, kwargs), target in zip(given, wanted, strict=True):
             block(x, *args, **kwargs)
             same = same and torch.equal(seen["stream"] + seen["said"] * scale, target)
-            regression.add(seen["read"], torch.where(alive, (target - seen["stream"]) / scale, seen["said"]))
+            wants = torch.where(alive, (target - seen["stream"]) / scale, seen["said"])
+            there = args[0].present if args and args[0].present is not None else slice(None)  # and no padding
+            regression.add(seen["read"][there], wants[there])
     if same:
         return {}
     slope, offset = regression.fitted(out.weight)
@@ -185,6 +189,8 @@ def _first(model: Model, block: Block, call: Call, batches: Iterable[Batch]) -> 
     with every_token(), hooked([block.register_forward_pre_hook(comes, with_kwargs=True)]):
         for batch in batches:
             call(model, batch)
+            if sum(x.nbytes for x, *_ in given) > STREAM:
+                break
     return given
 
 
