@@ -95,16 +95,22 @@ def test_cutting_nothing_changes_nothing(family, order):
     assert all(torch.equal(same.state[name], one) for name, one in weights.state.items())
 
 
-def test_what_is_fitted_is_the_least_squares():
-    """By NumPy's own, of neurons with a constant beside them, on what comes in."""
-    weights, batches = drawn(layer_scale=0.5), some()
-    path, columns = "encoder.2.feed_forward.f.out", torch.arange(0, 24, 2)
+@pytest.mark.parametrize(("layer", "rows"), [(1, slice(None)), (2, slice(1))])
+def test_what_is_fitted_is_the_least_squares(layer, rows):
+    """By NumPy's own, of neurons with a constant beside them, on what comes in; at the end, for the class token."""
+    weights, batches = drawn(layer_scale=0.5), some(count=400)
+    path, columns = f"encoder.{layer}.feed_forward.f.out", torch.arange(0, 24, 2)
     model, given = weights.model().eval(), []
     model.get_submodule(path).register_forward_pre_hook(lambda _, x: given.append(x[0].detach()))
     with every_token():
         ask(model, batches[0])
-    fitted = followed(cut(weights, Kept(neurons=[range(24), range(24), columns.tolist()])), weights, ask, batches)
-    x = given[0].flatten(0, 1).double()
+    fitted = followed(
+        cut(weights, Kept(neurons=[columns.tolist() if one == layer else range(24) for one in range(3)])),
+        weights,
+        ask,
+        batches,
+    )
+    x = given[0][:, rows].flatten(0, 1).double()
     wanted = x @ weights.state[f"{path}.weight"].double().T
     beside = torch.cat([x[:, columns], torch.ones(len(x), 1, dtype=torch.float64)], 1).numpy()
     solution, *_ = np.linalg.lstsq(beside, wanted.numpy(), rcond=None)
@@ -161,11 +167,56 @@ def test_padding_is_not_looked_at(monkeypatch):
     tokens = torch.randint(3, 20, (60, 7))
     padded = torch.nn.functional.pad(tokens, (0, 5))
     other = cut(weights, Kept(neurons=[range(0, 24, 2)] * 3))
-    one, two = (followed(other, weights, ask, [Batch(given, None, 60)]) for given in (tokens, padded))
+
+    def said(model, batch):
+        return ask(model, batch)[batch.inputs != 0]
+
+    one, two = (followed(other, weights, said, [Batch(given, None, 60)]) for given in (tokens, padded))
     for name, tensor in one.state.items():
-        torch.testing.assert_close(tensor, two.state[name], rtol=0, atol=5e-3)
+        torch.testing.assert_close(tensor, two.state[name], rtol=1e-2, atol=1e-2)
 
 
-def test_tokens_that_are_merged_are_not_the_same_ones():
-    weights = drawn(merge=2)
-    assert followed(weights, drawn(), ask, some()) is weights
+def test_tokens_that_are_merged_are_fitted_as_if_they_were_not():
+    plain, merging, kept = drawn(), drawn(merge=2), Kept(neurons=[range(0, 24, 2)] * 3)
+    one, other = (followed(cut(weights, kept), weights, ask, some()) for weights in (plain, merging))
+    assert other.config.merge == cut(merging, kept).config.merge
+    assert all(torch.equal(tensor, other.state[name]) for name, tensor in one.state.items())
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"heads": [4, 0, 2], "hidden": [24, 16, 0], "head": 4},
+        {"heads": [4, 0, 2], "hidden": [24, 0, 16], "head": 4},
+        {"activation": "swiglu"},
+        {"bias": False},
+        {"factors": {"encoder.0.feed_forward.f.out": 4}},
+    ],
+)
+def test_layers_of_all_kinds_are_fitted(fields):
+    """Also beside one in which there is nothing, and before one that is gone."""
+    weights, batches = drawn(**fields), some(count=200)
+    whole, other = answer(weights, batches), without_layers(weights, [2])
+    fitted = followed(other, weights, ask, batches, stay=[0, 1])
+    assert square(fitted, batches, whole) <= square(other, batches, whole)
+
+
+def test_what_is_written_nowhere_stays():
+    """Where a scale is 0, there is nothing to fit."""
+    weights = drawn(layer_scale=0.5)
+    weights.state["encoder.1.feed_forward.scale"][3] = 0
+    other = cut(weights, Kept(neurons=[range(0, 24, 2)] * 3))
+    fitted = followed(other, weights, ask, some())
+    assert all(tensor.isfinite().all() for tensor in fitted.state.values())
+
+
+def test_streams_are_kept_within_bounds(monkeypatch):
+    monkeypatch.setattr("vitrail.shrink.refit.STREAM", 1)
+    weights, calls = drawn(), []
+
+    def counted(model, batch):
+        calls.append(1)
+        return ask(model, batch)
+
+    followed(weights, weights, counted, some() * 5)
+    assert len(calls) == 1

@@ -111,8 +111,9 @@ def test_int8_answers_and_the_tensors_are_looked_into(run, tmp_path):
 
 
 def test_what_costs_too_much_is_undone_and_tried_by_half(run, tmp_path, monkeypatch):
-    """Layers that may not learn again lose much: so the original it is, with a sentence that says by how much."""
+    """Layers after which nothing is fitted, nor learns, lose much: it is the original, and is said by how much."""
     monkeypatch.setattr("vitrail.shrink.cutting.Layers.trains", False)
+    monkeypatch.setattr("vitrail.shrink.making.FIT", 0.0)
     out = tmp_path / "small"
     goals = Goals(max_drop=0.1, speedup=50, minutes=10)
     asked = Shrinking(Asked(str(run), goals=goals, ways=("layers=3",)), out, quiet=True)

@@ -9,9 +9,9 @@ from vitrail.data import Batch
 from vitrail.errors import InputError
 from vitrail.shrink.cutting import Heads, Neurons
 from vitrail.shrink.importance import every_token
-from vitrail.shrink.surgeon import missed
+from vitrail.shrink.surgeon import _order, _seen, missed
 
-NEURONS, HEADS = "encoder.1.feed_forward.f.out", "encoder.1.attention.f.out"
+NEURONS, HEADS = "encoder.0.feed_forward.f.out", "encoder.0.attention.f.out"
 
 
 def loss(model, batch):
@@ -73,12 +73,30 @@ def test_the_first_to_go_is_missed_by_what_the_others_cannot_say(model, path, wi
 
 
 def test_of_two_that_say_the_same_one_is_missed(model):
-    inner = model.get_submodule("encoder.1.feed_forward.f.inner")
+    inner = model.get_submodule("encoder.0.feed_forward.f.inner")
     inner.weight.data[7], inner.bias.data[7] = inner.weight.data[3], inner.bias.data[3]
     found = missed(model, {NEURONS: 1}, loss, batches())[NEURONS]
     one, other = sorted((float(found[3]), float(found[7])))
     assert one < 1e-4 * other
     assert sorted(found.tolist())[:2].count(one) == 1
+
+
+def test_no_two_go_at_once_that_stand_in_for_each_other():
+    """Also of many, of which several are looked at together: of each pair one is missed."""
+    torch.manual_seed(0)
+    half = torch.randn(2000, 100)
+    x = torch.cat([half, half + 1e-4 * torch.randn(2000, 100)], 1).double()
+    weight = torch.randn(6, 200).double()
+    found = _order(weight, torch.linalg.inv(x.T @ x / 2000), 1).view(2, 100).sort(0).values
+    assert float(found[0].max()) < 1e-4 * float(found[1].min())
+
+
+def test_tokens_that_nothing_is_read_off_do_not_count():
+    """In the last block of a ViT whose class token answers, there is one that does."""
+    torch.manual_seed(0)
+    model = vt.build("vit", image=8, patch=2, channels=1, width=16, depth=2, heads=4, hidden=24, classes=5).eval()
+    seen, _ = _seen(model, [NEURONS, NEURONS.replace("0", "1")], loss, batches())
+    assert [one.count for one in seen.values()] == [80 * 17, 80]
 
 
 def test_amounts_say_how_parts_are_chosen():

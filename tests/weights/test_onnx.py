@@ -17,6 +17,7 @@ from vitrail.errors import InputError
 from vitrail.shrink.int8 import quantize_onnx
 from vitrail.weights import Weights, read
 from vitrail.weights.onnx import save_onnx
+from vitrail.weights.onnx_fused import fused
 
 VIT = {"image": 16, "patch": 4, "channels": 3, "width": 24, "depth": 2, "heads": 4, "classes": 5}
 NORMALISE = Normalise((0.4, 0.5, 0.6), (0.2, 0.3, 0.4))
@@ -76,11 +77,15 @@ def test_files_of_ones_own_have_attention_as_one_operator(tmp_path, fields, coun
     """
     weights = weights_of(**fields)
     model = weights.model()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    with fused(model):
+        pass
+    assert all(torch.equal(tensor, before.pop(name)) for name, tensor in model.state_dict().items())
+    assert not before
     assert not save_onnx(weights, tmp_path / "own.onnx", own=True)
     nodes = [node.op_type for node in onnx.load(tmp_path / "own.onnx").graph.node]
     assert nodes.count("MultiHeadAttention") == count
     assert nodes.count("Mul") == 0 or not fields.get("layer_scale")
-    assert all(torch.equal(one, weights.state[name]) for name, one in model.state_dict().items())
     quantize_onnx(tmp_path / "own.onnx", tmp_path / "int8.onnx")
     whole, small = (onnxruntime.InferenceSession(str(tmp_path / name)) for name in ("own.onnx", "int8.onnx"))
     pictures = torch.rand(5, 3, 16, 16)

@@ -130,9 +130,9 @@ def _columns(state: dict[str, Tensor], path: str, columns: Tensor) -> None:
     state[name] = state[name][:, columns].clone()
 
 
-def spread(heads: Sequence[int], wide: int) -> Tensor:
-    """The rows of some heads."""
-    return (torch.tensor(heads)[:, None] * wide + torch.arange(wide)).flatten()
+def spread(groups: Sequence[int] | Tensor, wide: int) -> Tensor:
+    """The rows of some groups, such as heads, of so many each."""
+    return (torch.as_tensor(groups)[:, None] * wide + torch.arange(wide)).flatten()
 
 
 def _some(what: str, layer: int, given: Sequence[int] | None, count: int) -> list[int]:

@@ -141,16 +141,15 @@ class Layers(Change):
 class Parts(Change):
     """Parts of each layer cut out, another number in each: those that are missed least."""
 
-    usual: ClassVar[float | str]
     cuts = True
-    hows: ClassVar[tuple[str, ...]] = ("gradient",)  # by which else than by least squares they may be chosen
+    choices: ClassVar[tuple[str, ...]] = ("gradient",)  # by which else than by least squares they may be chosen
 
     @classmethod
     def checked(cls, amount: float | str) -> float | str:
         share, comma, how = str(amount).partition(",")
         number = super().checked(share)
-        if comma and how.strip() not in cls.hows:
-            known = ", ".join(cls.hows)
+        if comma and how.strip() not in cls.choices:
+            known = ", ".join(cls.choices)
             raise InputError(
                 f"{how.strip()!r} is no way to choose {cls.name()}; leave it out, or name one of: {known}."
             )
@@ -168,7 +167,7 @@ class Parts(Change):
     def milder(self, weights: Weights) -> "Parts":  # noqa: ARG002
         return type(self)(",".join(filter(None, (f"{round(self.share / 2, 4):g}", self.how))))
 
-    def missed(self, model: Model, maps: Sequence[str | None], wide: int, shop: Workshop) -> list[Tensor]:
+    def scores(self, model: Model, maps: Sequence[str | None], wide: int, shop: Workshop) -> list[Tensor]:
         """How much each part is missed where the others are fitted to do without it; there may be none in a layer."""
         there = {path: wide for path in maps if path is not None}
         found = missed(model, there, shop.loss, shop.batches(model, passes=3), shop.progress)
@@ -181,7 +180,7 @@ class Heads(Parts):
 
     about = "heads cut out, those that are missed least, another number in each layer"
     usual = 0.25
-    hows = ("gradient", "ablation")
+    choices = ("gradient", "ablation")
 
     def check(self, weights: Weights) -> None:
         checked(weights)
@@ -198,7 +197,7 @@ class Heads(Parts):
         else:
             wide = config.rank or config.head or config.width // config.most_heads
             maps = [_path(layer, "attention") if heads else None for layer, (heads, _) in enumerate(config.layers)]
-            matter = self.missed(model, maps, wide, shop)
+            matter = self.scores(model, maps, wide, shop)
         stay = _stay(matter, round(self.share * count), even=1)
         left = [len(one) for one in stay]
         note = f"{count} -> {sum(left)} heads ({' '.join(map(str, left))})"
@@ -223,7 +222,7 @@ class Neurons(Parts):
             _, matter = by_gradient(model, shop.loss, shop.batches(model, passes=3))
         else:
             maps = [_path(layer, "feed_forward") if some else None for layer, (_, some) in enumerate(config.layers)]
-            matter = self.missed(model, maps, 1, shop)
+            matter = self.scores(model, maps, 1, shop)
         stay = _stay(matter, round(self.share * count), even=EVEN)
         left = [len(one) for one in stay]
         note = f"{count:,} -> {sum(left):,} neurons ({' '.join(map(str, left))})"

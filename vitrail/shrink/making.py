@@ -19,17 +19,16 @@ from vitrail.shrink.answers import keeping, quantize_all, small_name, write_whol
 from vitrail.shrink.material import Material, size_of
 from vitrail.shrink.students import Tickets
 from vitrail.shrink.tickets import ROUNDS, first_values, largest, shares, ticket
-from vitrail.shrink.way import Change, Way, Workshop
+from vitrail.shrink.way import FIT, Change, Way, Workshop
 from vitrail.tasks import parse_recipe
 from vitrail.tasks.registry import tasks
 from vitrail.trainer import Training
 from vitrail.weights import Weights
 
 MADE = "made.json"
+FITTING = 0.25  # of the time of a step, at most, in which what is left is fitted
 SEEN = 32  # pictures by which those are known
-# How a model learns again from the one that it was cut from: chosen, and not yet measured against others.
-TEACHER = {"weight": 0.7}
-OPTIM = {"layer_decay": 1.0}
+TEACHER = {"weight": 0.7}  # how a model learns again from the one that it was cut from (bench/README.md)
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,7 @@ class Maker:
             table = override(self._taught(self.original, {}, None), self.settings)
             tasks[self.recipe.task].prepare(parse_recipe(table), self.progress).gathered(self.progress)
 
-    def cut(self, way: Way, before: Run, folder: Path) -> None:
+    def cut(self, way: Way, before: Run, folder: Path, minutes: float | None = None) -> None:
         """The first half of a step: what a way leaves of a model, unless that was done before it was interrupted."""
         aside = _aside(folder)
         if isinstance(way, Tickets):
@@ -84,9 +83,9 @@ class Maker:
             shutil.rmtree(folder, ignore_errors=True)
             weights = before.weights()
             looked = None if self.material is None else self.material.seen_by
-            shop = Workshop(progress=self.progress, looked=looked).seen_by(weights)
-            made = way.make(weights, shop)
             sparse = bool(before.about.get("zeros"))
+            fit = 0.0 if sparse else FIT if minutes is None else min(FIT, FITTING * 60 * minutes)  # zeros stay zeros
+            made = way.make(weights, Workshop(progress=self.progress, looked=looked, fit=fit).seen_by(weights))
             before.derive(aside, made.weights, self.command, sparse=sparse)
             rest = {"note": made.note, "lessons": dict(made.lessons), "fresh": made.fresh, "sparse": sparse}
             bits, int8 = made.bits or before.about.get("packed"), made.int8 or "answers" in before.about
@@ -150,7 +149,7 @@ class Maker:
             how = {} if recipe.task == "translate" else {**TEACHER, **inside}  # which learns what its teacher says
             table["teacher"] = {"path": str(self.original.path.resolve()), **how}
         if recipe.task == "pictures":
-            table["optim"], table["train"] = OPTIM, {**table["train"], "smoothing": 0.0}
+            table["train"] |= {"smoothing": 0.0}
         return table
 
     def _from_scratch(self, table: dict[str, Any], cut: Run) -> dict[str, Any]:

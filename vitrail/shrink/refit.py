@@ -1,19 +1,21 @@
 """What is left made to do what all of it did, as far as it can: by least squares, with no training.
 
-On DINOv2's ViT-S/14 half of the neurons gone then cost 1 point instead of 12 (bench/README.md).
+What that is worth on DINOv2's ViT-S/14 is in bench/README.md.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from vitrail.core.block import Block, Sublayer
+from vitrail.core.masks import Mask
 from vitrail.data import Batch
 from vitrail.families import Model
+from vitrail.progress import Progress, silent
 from vitrail.shrink.importance import every_token
 from vitrail.weights import Weights
 
@@ -26,9 +28,10 @@ Given = tuple[Tensor, tuple[Any, ...], dict[str, Any]]  # a stream, and what els
 @dataclass(eq=False)
 class Seen:
     """What came into a map: how much, and its first and second moments, from about its middle, so that they can be
-    gathered in single precision.
+    gathered in single precision; or in double, where that is not enough.
     """
 
+    exact: bool = False
     count: int = 0
     middle: Tensor = field(default_factory=lambda: torch.zeros(()))
     total: Tensor = field(default_factory=lambda: torch.zeros(()))
@@ -37,12 +40,13 @@ class Seen:
     def add(self, x: Tensor) -> Tensor:
         """Some more (... i); as numbers from the middle (n i)."""
         x = x.detach().flatten(0, -2)
-        if not self.count:
+        x = x.double() if self.exact else x
+        if not self.count and len(x):
             self.middle = x.mean(0)
         x = x - self.middle
         self.count += len(x)
         self.total = self.total + x.double().sum(0)
-        self.square = self.square + (x.T @ x).double()
+        self.square = self.square + x.T @ x
         return x
 
     @property
@@ -53,7 +57,7 @@ class Seen:
     @property
     def covariance(self) -> Tensor:
         """(i i)."""
-        return self.square / self.count - torch.outer(self.total, self.total) / self.count**2
+        return self.square.double() / self.count - torch.outer(self.total, self.total) / self.count**2
 
     @property
     def moment(self) -> Tensor:
@@ -66,34 +70,37 @@ class Regression:
     """Of some numbers on others, gathered bit by bit."""
 
     given: Seen = field(default_factory=Seen)
-    wanted: Seen = field(default_factory=Seen)
+    total: Tensor = field(default_factory=lambda: torch.zeros(()))
     both: Tensor = field(default_factory=lambda: torch.zeros(()))
 
     def add(self, x: Tensor, y: Tensor) -> None:
         """Some more: (... i) and (... o)."""
-        x, y = self.given.add(x), self.wanted.add(y)
-        self.both = self.both + (y.T @ x).double()
+        x, y = self.given.add(x), y.detach().flatten(0, -2)
+        self.total = self.total + y.double().sum(0)
+        self.both = self.both + (y.T @ x).double()  # in which x is about 0 on average, whatever y is
 
     def fitted(self, near: Tensor) -> tuple[Tensor, Tensor]:
         """The slope (o i) and the offset (o) that tell the second from the first with the least squares, where what
         comes in does not say what the slope is near another.
         """
-        given, wanted, count = self.given, self.wanted, self.given.count
-        together, hold = self.both / count - torch.outer(wanted.total, given.total) / count**2, held(given.covariance)
-        slope = torch.linalg.solve(given.covariance + hold, together.T + hold @ near.double().T).T
-        return slope, wanted.mean - slope @ given.mean
+        given, count, mean = self.given, self.given.count, self.total / self.given.count
+        covariance, near = given.covariance, near.double()
+        together = self.both / count - torch.outer(mean, given.total / count)
+        apart = torch.linalg.solve(held(covariance), (together - near @ covariance).T).T
+        slope = near + apart
+        return slope, mean - slope @ given.mean
 
 
 def held(covariance: Tensor) -> Tensor:
-    """What is added to a covariance (i i)."""
-    return RIDGE * covariance.diagonal().mean().clamp(min=1e-12) * torch.eye(len(covariance), dtype=covariance.dtype)
+    """A covariance (i i) with a little of every variance added."""
+    return covariance + RIDGE * covariance.diagonal().mean().clamp(min=1e-12) * torch.eye(len(covariance)).double()
 
 
 @torch.no_grad()
 def coming_in(model: Model, paths: Iterable[str], call: Call, batches: Iterable[Batch]) -> dict[str, Seen]:
     """What comes into some linear maps, by their paths, for every token."""
     model.eval()
-    seen = {path: Seen() for path in paths}
+    seen = {path: Seen(exact=True) for path in paths}
 
     def keep(path: str) -> Callable[..., None]:
         def hook(_: nn.Module, given: Any) -> None:
@@ -107,7 +114,6 @@ def coming_in(model: Model, paths: Iterable[str], call: Call, batches: Iterable[
     return {path: one for path, one in seen.items() if one.count}
 
 
-@torch.no_grad()
 def followed(
     weights: Weights,
     before: Weights,
@@ -116,42 +122,46 @@ def followed(
     *,
     stack: str = "encoder",
     stay: Sequence[int] | None = None,
+    progress: Progress = silent,
 ) -> Weights:
     """Weights whose blocks write to the residual stream what those of others, which they were cut from, wrote there.
 
     Block by block, from what the blocks before it now give, each last map of attention and of a feed-forward is fitted
     by least squares to the stream that the others had at that place; one before layers that are gone, to the stream
-    behind those. ``stay`` are the layers of the others that there still are: all of them, if none are named.
+    behind those, where norms come first; the last block's, for tokens that the answer is read off. Maps without a bias,
+    and those that are products, stay as they are. ``stay`` are the layers of the others that there still are: all of
+    them, if none are named. Where tokens are merged, they are fitted as if they were not.
     """
-    if getattr(weights.config, "merge", None) or getattr(before.config, "merge", None):
-        return weights  # whose tokens are not the same ones
-    model, guide = (one.model().float().eval() for one in (weights, before))
+    model, guide = (_unmerged(one).model().float().eval() for one in (weights, before))
     blocks, guides = (list[Block](one.get_submodule(stack).children()) for one in (model, guide))  # type: ignore[arg-type]
     layers = list(range(len(guides)) if stay is None else stay)
     ends = [*layers[1:], len(guides)] if before.config.order == "pre" else [layer + 1 for layer in layers]
-    given = _first(guide, guides[0], call, batches)
-    mine, theirs, begun, state = given, given, 0, dict(weights.state)
-    for number, (block, layer, end) in enumerate(zip(blocks, layers, ends, strict=True)):
-        theirs = _through(guides[begun:layer], theirs)
-        there, theirs = _sums(guides[layer], theirs)
-        if end > layer + 1:
-            theirs = _through(guides[layer + 1 : end], theirs)
-            there[-1] = [x for x, *_ in theirs]
-        begun = end
-        wanted = dict(zip((name for name, _ in guides[layer].named_children()), there, strict=True))
-        names = [name for name, _ in block.named_children()]
-        for name in names:
-            if name == names[-1]:  # also where the layer's last one is cut out
-                wanted[name] = there[-1]
-            path = f"{stack}.{number}.{name}.f.out"
-            for part, tensor in _fitted(block, getattr(block, name), mine, wanted[name]).items():
-                state[f"{path}.{part}"] = tensor.to(state[f"{path}.{part}"].dtype)
-        mine = _through([block], mine)
+    mine, read = _first(guide, guides, call, batches)
+    theirs, begun, state = mine, 0, dict(weights.state)
+    with torch.no_grad():
+        for number, block in enumerate(progress("layers fitted", blocks, len(blocks))):
+            layer, end = layers[number], ends[number]
+            theirs = _through(guides[begun:layer], theirs)
+            sums, theirs = _sums(guides[layer], theirs)
+            if end > layer + 1:
+                theirs = _through(guides[layer + 1 : end], theirs)
+                sums[-1:] = [[x for x, *_ in theirs]] * bool(sums)
+            begun, last = end, number == len(blocks) - 1
+            for (name, sublayer), wanted in zip(block.named_children(), sums, strict=True):
+                fitted = _fitted(block, cast("Sublayer", sublayer), mine, wanted, read if last else None)
+                for part, tensor in fitted.items():
+                    path = f"{stack}.{number}.{name}.f.out.{part}"
+                    state[path] = tensor.to(state[path].dtype)
+            mine = _through([block], mine)
     return replace(weights, state=state)
 
 
-def _fitted(block: Block, sublayer: Sublayer, given: list[Given], wanted: list[Tensor]) -> Mapping[str, Tensor]:
-    """The last map of a sublayer, fitted to what the sublayer is to write; nothing where it writes that."""
+def _fitted(
+    block: Block, sublayer: Sublayer, given: list[Given], wanted: list[Tensor], read: list[Tensor] | None
+) -> Mapping[str, Tensor]:
+    """The last map of a sublayer, fitted to what the sublayer is to write, for tokens that are read alone where those
+    are named; nothing where it writes that.
+    """
     out = getattr(sublayer.f, "out", None)
     if not isinstance(out, nn.Linear) or out.bias is None:
         return {}
@@ -162,36 +172,69 @@ def _fitted(block: Block, sublayer: Sublayer, given: list[Given], wanted: list[T
     def comes(_: nn.Module, x: Any) -> None:
         seen["stream"] = x[0]
 
-    def read(_: nn.Module, z: Any, y: Tensor) -> None:
+    def said(_: nn.Module, z: Any, y: Tensor) -> None:
         seen["read"], seen["said"] = z[0], y
 
-    with hooked([sublayer.register_forward_pre_hook(comes), out.register_forward_hook(read)]):
-        for (x, args, kwargs), target in zip(given, wanted, strict=True):
+    with hooked([sublayer.register_forward_pre_hook(comes), out.register_forward_hook(said)]):
+        for number, ((x, args, kwargs), target) in enumerate(zip(given, wanted, strict=True)):
             block(x, *args, **kwargs)
             same = same and torch.equal(seen["stream"] + seen["said"] * scale, target)
             wants = torch.where(alive, (target - seen["stream"]) / scale, seen["said"])
-            there = args[0].present if args and args[0].present is not None else slice(None)  # and no padding
-            regression.add(seen["read"][there], wants[there])
-    if same:
+            rows = _present(args) if read is None else read[number]
+            regression.add(seen["read"][rows], wants[rows])
+    if same or not regression.given.count:
         return {}
     slope, offset = regression.fitted(out.weight)
     out.weight, out.bias = (nn.Parameter(one.to(out.weight.dtype)) for one in (slope, offset))  # not those of weights
     return {"weight": slope, "bias": offset}
 
 
-def _first(model: Model, block: Block, call: Call, batches: Iterable[Batch]) -> list[Given]:
-    """What comes into a model's first block."""
-    given = list[Given]()
+def _first(
+    model: Model, blocks: Sequence[Block], call: Call, batches: Iterable[Batch]
+) -> tuple[list[Given], list[Tensor]]:
+    """What comes into a model's first block, and which tokens of what comes out of the last one the answer is read off,
+    (b n) of each batch: those on which there is a gradient.
+    """
+    given, read, size = list[Given](), list[Tensor](), 0
+    model.requires_grad_(requires_grad=False)
 
     def comes(_: nn.Module, args: Any, kwargs: Any) -> None:
         given.append((args[0], args[1:], kwargs))
 
-    with every_token(), hooked([block.register_forward_pre_hook(comes, with_kwargs=True)]):
+    def goes(_: nn.Module, __: Any, x: Tensor) -> Tensor:
+        ends.append(x.detach().requires_grad_())
+        return ends[-1]
+
+    first = blocks[0].register_forward_pre_hook(comes, with_kwargs=True)
+    with torch.enable_grad(), every_token(), hooked([first, blocks[-1].register_forward_hook(goes)]):
         for batch in batches:
-            call(model, batch)
-            if sum(x.nbytes for x, *_ in given) > STREAM:
+            ends = list[Tensor]()
+            loss = call(model, batch).sum()
+            gradients = torch.autograd.grad(loss, ends, allow_unused=True)
+            read += [_rows(end, gradient) for end, gradient in zip(ends, gradients, strict=True)]
+            size += sum(end.nbytes for end in ends)
+            if size > STREAM:
                 break
-    return given
+    return given, read
+
+
+def _rows(x: Tensor, gradient: Tensor | None) -> Tensor:
+    """The tokens of a stream (b n w) on which there is a gradient, (b n); all of them, where there is none at all."""
+    there = torch.zeros(x.shape[:2], dtype=torch.bool) if gradient is None else gradient.abs().sum(-1) > 0
+    return there if there.any() else torch.ones_like(there)
+
+
+def _present(args: tuple[Any, ...]) -> Any:
+    """The tokens that are no padding, as far as the mask that a block is given says so."""
+    mask = args[0] if args else None
+    return mask.present if isinstance(mask, Mask) and mask.present is not None else slice(None)
+
+
+def _unmerged(weights: Weights) -> Weights:
+    """Weights that merge no tokens."""
+    if not getattr(weights.config, "merge", 0):
+        return weights
+    return replace(weights, config=type(weights.config)(**{**weights.config.model_dump(), "merge": 0}))
 
 
 def _through(blocks: Sequence[Block], given: list[Given]) -> list[Given]:

@@ -256,7 +256,7 @@ class Shrinking:
         folder, before = self.out / STEPS / f"{number:02}-{_file_name(way)}", self._now()
         self._say(f"{number}. {way}: {way.about}")
         try:
-            maker.cut(way, before, folder)
+            maker.cut(way, before, folder, self._minutes(way))
             if way.trains:
                 maker.ready()
         except InputError as error:  # it does not fit what is left of the model

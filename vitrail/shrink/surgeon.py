@@ -16,10 +16,11 @@ from torch import Tensor, nn
 from vitrail.data import Batch
 from vitrail.families import Model
 from vitrail.progress import Progress, silent
+from vitrail.shrink.cut import spread
 from vitrail.shrink.importance import Loss, every_token
 from vitrail.shrink.refit import Seen, held, hooked
 
-AT_ONCE = 32  # of what is left, the part that goes before all are looked at again
+PART = 32  # of what is left, the part that is looked at as what may go next
 
 
 def missed(
@@ -32,27 +33,34 @@ def missed(
     seen, weights = _seen(model, maps, loss, batches)
     found = {}
     for path in progress("layers looked through", list(maps), len(maps)):
-        map_ = cast("nn.Linear", model.get_submodule(path))
+        map_, given = cast("nn.Linear", model.get_submodule(path)), seen.pop(path)
+        if not given.count:  # of which nothing matters
+            found[path] = torch.zeros(map_.in_features // maps[path], dtype=torch.float64)
+            continue
+        covariance = held(given.covariance)
         weight = weights[path].sqrt()[:, None] * map_.weight.detach().double()
-        found[path] = _order(weight, seen[path].covariance, maps[path])
+        found[path] = _order(weight, torch.linalg.inv(covariance), maps[path])
     return found
 
 
 def _seen(
     model: Model, paths: Iterable[str], loss: Loss, batches: Iterable[Batch]
 ) -> tuple[dict[str, Seen], dict[str, Tensor]]:
-    """What comes into some maps, and the mean squares of the loss's gradient on what comes out, (o)."""
+    """What comes into some maps, of tokens that matter for the loss, and the mean squares of its gradient on what comes
+    out, (o).
+    """
     seen = {path: Seen() for path in paths}
     squares: dict[str, Any] = dict.fromkeys(seen, 0.0)
     count = 0
 
-    def add(path: str, gradient: Tensor) -> None:
+    def add(path: str, x: Tensor, gradient: Tensor) -> None:
+        matters = gradient.detach().abs().sum(-1) > 0
+        seen[path].add(x[matters])
         squares[path] = squares[path] + gradient.detach().flatten(0, -2).double().square().sum(0)
 
     def keep(path: str) -> Callable[..., None]:
         def hook(_: nn.Module, given: Any, y: Tensor) -> None:
-            seen[path].add(given[0])
-            y.register_hook(partial(add, path))
+            y.register_hook(partial(add, path, given[0].detach()))
 
         return hook
 
@@ -65,26 +73,55 @@ def _seen(
     return seen, {path: one / max(1, count) for path, one in squares.items()}
 
 
-def _order(weight: Tensor, covariance: Tensor, wide: int) -> Tensor:
-    """How much each group of columns of a weight (o i) is missed, (i / wide); the last that is left, without end."""
-    groups = weight.shape[1] // wide
-    inverse = torch.linalg.inv(covariance + held(covariance))
-    alive, least = torch.arange(groups), 0.0
-    found = torch.full((groups,), torch.inf, dtype=torch.float64)
+def _order(weight: Tensor, inverse: Tensor, wide: int) -> Tensor:
+    """How much each group of columns of a weight (o i) is missed, (i / wide), of inputs with the inverse of this
+    covariance (i i); the last that is left, without end.
+
+    One goes after the other, of a few at a time: only for those few are numbers brought up to date at once.
+    """
+    alive, least = torch.arange(weight.shape[1] // wide), 0.0
+    found = torch.full((len(alive),), torch.inf, dtype=torch.float64)
     while len(alive) > 1:
-        count = len(alive)
-        own = inverse.view(count, wide, count, wide).diagonal(dim1=0, dim2=2).permute(2, 0, 1)
-        columns = weight.T.reshape(count, wide, -1)
-        score = (columns * torch.linalg.solve(own, columns)).sum((1, 2))
-        order = score.argsort()[: max(1, count // AT_ONCE)]
-        for one in order.tolist():
-            least = max(float(score[one]), least * (1 + 1e-12))
-            found[alive[one]] = least
-        gone = (order[:, None] * wide + torch.arange(wide)).flatten()
-        update = torch.linalg.solve(inverse[gone][:, gone], inverse[gone])
-        stay = torch.ones(count * wide, dtype=torch.bool)
-        stay[gone] = False
-        weight = (weight - weight[:, gone] @ update)[:, stay]
-        inverse = inverse.addmm(inverse[:, gone], update, alpha=-1)[stay][:, stay]
-        alive = alive[stay[::wide]]
+        scores, count = _scores(weight, inverse, wide), len(alive)
+        order = scores.argsort()
+        few = order[: max(1, count // PART)]
+        limit = float(scores[order[len(few)]])  # of those that are not among them
+        rows = spread(few, wide)
+        gone = list[int]()
+        for place, score in _one_by_one(weight[:, rows], inverse[rows][:, rows], wide):
+            if gone and score > limit:
+                break
+            least = max(score, least * (1 + 1e-12))
+            found[alive[few[place]]] = least
+            gone.append(int(few[place]))
+        left = torch.ones(count, dtype=torch.bool)
+        left[gone] = False
+        rows, stay = spread(gone, wide), spread(left.nonzero().flatten(), wide)
+        update = torch.linalg.solve(inverse[rows][:, rows], inverse[rows][:, stay])
+        weight = weight[:, stay] - weight[:, rows] @ update
+        inverse = inverse[stay][:, stay].addmm_(inverse[stay][:, rows], update, alpha=-1)
+        alive = alive[left]
     return found
+
+
+def _one_by_one(weight: Tensor, inverse: Tensor, wide: int) -> Iterable[tuple[int, float]]:
+    """Groups in the order in which they are missed least, with how much each is once those before it are gone."""
+    left = torch.ones(weight.shape[1] // wide, dtype=torch.bool)
+    while left.any():
+        places = left.nonzero().flatten()
+        stay = spread(places, wide)
+        scores = _scores(weight[:, stay], inverse[stay][:, stay], wide)
+        first = int(scores.argmin())
+        yield int(places[first]), float(scores[first])
+        rows = spread(places[first, None], wide)
+        update = torch.linalg.solve(inverse[rows][:, rows], inverse[rows])
+        weight, inverse = weight - weight[:, rows] @ update, inverse - inverse[:, rows] @ update
+        left[places[first]] = False
+
+
+def _scores(weight: Tensor, inverse: Tensor, wide: int) -> Tensor:
+    """tr(W_g [C^-1]_gg^-1 W_g^T) of each group of columns."""
+    count = weight.shape[1] // wide
+    own = inverse.reshape(count, wide, count, wide).diagonal(dim1=0, dim2=2).permute(2, 0, 1)
+    columns = weight.T.reshape(count, wide, -1)
+    return (columns * torch.linalg.solve(own, columns)).sum((1, 2))

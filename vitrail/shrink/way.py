@@ -22,8 +22,8 @@ from vitrail.tasks.task import Task
 from vitrail.weights import Weights
 
 LOOK = 20.0  # seconds, about, in which importance is found
-FIT = 120.0  # and in which what is left is fitted to what there was
-PASSES = 4  # of a model, in which that is done
+FIT = 180.0  # and in which what is left is fitted to what there was
+PASSES = 6  # of a model, in which that is done
 FEWEST, MOST = 16, 1024  # examples that it is found on
 EVEN = 8  # what numbers of neurons and ranks are multiples of, as processors like them
 
@@ -35,7 +35,7 @@ class Workshop:
     task: Task | None = None
     progress: Progress = silent
     looked: Callable[[Weights], Task] | None = None  # the task as other weights look at it
-    fit: float = FIT
+    fit: float = FIT  # seconds; 0: what is left stays as it is
 
     def seen_by(self, weights: Weights) -> "Workshop":
         """The same for weights that may look at pictures of another size."""
@@ -61,8 +61,10 @@ class Workshop:
 
     def followed(self, weights: Weights, before: Weights, stay: Sequence[int] | None = None) -> Weights:
         """Weights fitted to those that they were cut from, of which some layers stay."""
-        batches = self.batches(before.model(), PASSES, self.fit)
-        return followed(weights, before, self.loss, batches, stack=layered(before)[0], stay=stay)
+        if not self.fit:
+            return weights
+        batches, (stack, _) = self.batches(before.model().float(), PASSES, self.fit), layered(before)
+        return followed(weights, before, self.loss, batches, stack=stack, stay=stay, progress=self.progress)
 
     def loss(self, model: Any, batch: Batch) -> Tensor:
         """What is lost on a batch."""
@@ -134,7 +136,7 @@ class Way(ABC):
 class Change(Way):
     """A way that changes weights, once; what is left may learn again."""
 
-    cuts: ClassVar[bool] = False  # whether it leaves the same tokens, for which what is left is fitted to what was
+    cuts: ClassVar[bool] = False  # whether it takes parts out, and fits what is left to what there was
 
     @abstractmethod
     def make(self, weights: Weights, shop: Workshop) -> Made:
@@ -178,7 +180,7 @@ class Together(Change):
             again = cuts and len(group) > 1
             for way in group:
                 own = shop.seen_by(made.weights)
-                made = _then(made, way.make(made.weights, replace(own, fit=LOOK) if again else own))
+                made = _then(made, way.make(made.weights, replace(own, fit=min(own.fit, LOOK)) if again else own))
             if again:  # each was fitted a little to what came before it: now all to what came before them
                 made = replace(made, weights=shop.seen_by(before).followed(made.weights, before, made.stay))
         return made

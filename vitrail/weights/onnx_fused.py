@@ -25,17 +25,19 @@ def fused(model: nn.Module) -> Iterator[None]:
     sublayers write be in their last maps, while a model is exported.
     """
     scaled = [(one, one.f.out, one.scale) for one in model.modules() if isinstance(one, Sublayer) and _scaled(one)]
-    for sublayer, out, scale in scaled:
-        sublayer.f.out, sublayer.scale = _times(out, scale), None  # type: ignore[arg-type]
     changed = [one for one in model.modules() if isinstance(one, Attention) and plain(one)]
-    for attention in changed:
-        attention.joint = joined(attention)  # type: ignore[assignment]
-        attention.forward = MethodType(_attend, attention)  # type: ignore[method-assign]
     try:
+        for sublayer, out, scale in scaled:
+            sublayer.f.out, sublayer.scale = _times(out, scale), None  # type: ignore[arg-type]
+        for attention in changed:
+            attention.joint = joined(attention)  # type: ignore[assignment]
+            attention.forward = MethodType(_attend, attention)  # type: ignore[method-assign]
         yield
     finally:
         for attention in changed:
-            del attention.joint, attention.forward
+            for name in ("forward", "joint"):
+                if name in vars(attention) or name in dict(attention.named_children()):
+                    delattr(attention, name)
         for sublayer, out, scale in scaled:
             sublayer.f.out, sublayer.scale = out, scale
 
