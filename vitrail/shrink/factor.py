@@ -11,6 +11,7 @@ from vitrail.core import TokenEmbedding
 from vitrail.data import Batch
 from vitrail.errors import InputError
 from vitrail.families import Model, empty
+from vitrail.shrink.importance import hooked
 from vitrail.shrink.refit import coming_in
 from vitrail.weights import Weights
 
@@ -147,14 +148,11 @@ def counts(model: Model, call: Callable[[Model, Batch], Any], batches: Iterable[
         found[paths[id(module.weight)]] += given[0].flatten().bincount(minlength=module.num_embeddings)
 
     tokens = (part.table for part in model.modules() if isinstance(part, TokenEmbedding))
-    handles = [table.register_forward_hook(count) for table in dict.fromkeys(tokens) if isinstance(table, nn.Embedding)]
-    try:
-        model.eval()
+    whole = [table for table in dict.fromkeys(tokens) if isinstance(table, nn.Embedding)]
+    model.eval()
+    with hooked(table.register_forward_hook(count) for table in whole):
         for batch in batches:
             call(model, batch)
-    finally:
-        for handle in handles:
-            handle.remove()
     return found
 
 

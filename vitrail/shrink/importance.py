@@ -82,6 +82,17 @@ def every_token() -> Iterator[None]:
         every_row.reset(before)
 
 
+@contextmanager
+def hooked(handles: Iterable[Any]) -> Iterator[None]:
+    """With some hooks in place."""
+    there = list(handles)
+    try:
+        yield
+    finally:
+        for handle in there:
+            handle.remove()
+
+
 def _mean(model: Model, loss: Loss, batches: Sequence[Batch]) -> float:
     total = sum(float(loss(model, batch)) * batch.count for batch in batches)
     return total / sum(batch.count for batch in batches)
@@ -91,25 +102,20 @@ def _mean(model: Model, loss: Loss, batches: Sequence[Batch]) -> float:
 def _watched(blocks: Sequence[Block]) -> Iterator[dict[tuple[str, int], list[Tensor]]]:
     """What heads read and neurons say, with their gradients kept."""
     seen: dict[tuple[str, int], list[Tensor]] = {}
-    handles = []
 
-    def watch(module: nn.Module, name: tuple[str, int]) -> None:
+    def watch(module: Any, name: tuple[str, int]) -> Any:
         def keep(_: nn.Module, __: Any, z: Tensor) -> None:
             z.retain_grad()
             seen.setdefault(name, []).append(z)
 
-        handles.append(module.register_forward_hook(keep))
+        return module.register_forward_hook(keep)
 
-    for layer, block in enumerate(blocks):
-        if block.attention is not None:
-            watch(block.attention.f.kernel, ("heads", layer))  # type: ignore[arg-type]
-        if block.feed_forward is not None:
-            watch(block.feed_forward.f.activation, ("neurons", layer))  # type: ignore[arg-type]
-    try:
+    read = (watch(one.attention.f.kernel, ("heads", layer)) for layer, one in enumerate(blocks) if one.attention)
+    said = (
+        watch(one.feed_forward.f.activation, ("neurons", layer)) for layer, one in enumerate(blocks) if one.feed_forward
+    )
+    with hooked([*read, *said]):
         yield seen
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _heads(block: Block) -> int:

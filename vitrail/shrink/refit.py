@@ -3,8 +3,7 @@
 What that is worth on DINOv2's ViT-S/14 is in bench/README.md.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -16,7 +15,7 @@ from vitrail.core.masks import Mask
 from vitrail.data import Batch
 from vitrail.families import Model
 from vitrail.progress import Progress, silent
-from vitrail.shrink.importance import every_token
+from vitrail.shrink.importance import every_token, hooked
 from vitrail.weights import Weights
 
 STREAM = 2**28  # bytes, about, that a stream may have, several of which are kept
@@ -145,7 +144,8 @@ def followed(
             sums, theirs = _sums(guides[layer], theirs)
             if end > layer + 1:
                 theirs = _through(guides[layer + 1 : end], theirs)
-                sums[-1:] = [[x for x, *_ in theirs]] * bool(sums)
+                if sums:  # a layer may have nothing in it
+                    sums[-1] = [x for x, *_ in theirs]
             begun, last = end, number == len(blocks) - 1
             for (name, sublayer), wanted in zip(block.named_children(), sums, strict=True):
                 fitted = _fitted(block, cast("Sublayer", sublayer), mine, wanted, read if last else None)
@@ -262,14 +262,3 @@ def _sums(block: Block, given: list[Given]) -> tuple[list[list[Tensor]], list[Gi
         for one, place in zip(sublayers, there, strict=True)
     ):
         return there, _through([block], given)
-
-
-@contextmanager
-def hooked(handles: Iterable[Any]) -> Iterator[None]:
-    """With some hooks in place."""
-    there = list(handles)
-    try:
-        yield
-    finally:
-        for handle in there:
-            handle.remove()

@@ -17,8 +17,8 @@ from vitrail.data import Batch
 from vitrail.families import Model
 from vitrail.progress import Progress, silent
 from vitrail.shrink.cut import spread
-from vitrail.shrink.importance import Loss, every_token
-from vitrail.shrink.refit import Seen, held, hooked
+from vitrail.shrink.importance import Loss, every_token, hooked
+from vitrail.shrink.refit import Seen, held
 
 PART = 32  # of what is left, the part that is looked at as what may go next
 

@@ -192,13 +192,13 @@ def _then(first: Made, second: Made) -> Made:
     if first.stay is not None and second.stay is not None:
         stay = [first.stay[layer] for layer in second.stay]
     return Made(
-        second.weights,
-        f"{first.note}; {second.note}" if first.note else second.note,
-        {**first.lessons, **second.lessons},
-        stay,
-        first.fresh or second.fresh,
-        second.bits or first.bits,
-        first.int8 or second.int8,
+        weights=second.weights,
+        note=f"{first.note}; {second.note}" if first.note else second.note,
+        lessons={**first.lessons, **second.lessons},
+        stay=stay,
+        fresh=first.fresh or second.fresh,
+        bits=second.bits or first.bits,
+        int8=first.int8 or second.int8,
     )
 
 
