@@ -53,6 +53,31 @@ def test_a_weight_is_within_half_a_step(files):
         assert (np.abs(codes * scale - exact) <= scale / 2 + 1e-6).all()
 
 
+def test_kernels_are_bytes_within_half_a_step_and_run_as_they_are(tmp_path):
+    torch.manual_seed(0)
+    model = vt.build("resnet-small", image=12, channels=2, width=8, units=(1, 1), classes=5).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=0.2)
+    weights = Weights("here", "vitrail", "cnn", model.config, dict(model.state_dict()))
+    save_onnx(weights, tmp_path / "whole.onnx")
+    quantize_onnx(tmp_path / "whole.onnx", tmp_path / "small.onnx")
+    whole, few = (
+        {one.name: onnx.numpy_helper.to_array(one) for one in onnx.load(str(tmp_path / name)).graph.initializer}
+        for name in ("whole.onnx", "small.onnx")
+    )
+    kernels = [name.removesuffix(".bytes") for name in few if name.endswith(".bytes")]
+    assert len(kernels) == 4  # but for the first and the shortcut, which are small
+    for name in kernels:
+        codes, scales = few[f"{name}.bytes"], few[f"{name}.scales"]
+        assert codes.dtype == np.int8
+        assert (np.abs(codes * scales - whole[name]) <= scales / 2 + 1e-6).all()
+        assert name not in few
+    pictures = torch.rand(3, 2, 12, 12)
+    exact, found = (OnnxModel(tmp_path / name, model.config)(pictures) for name in ("whole.onnx", "small.onnx"))
+    assert 0 < float((exact - found).abs().max()) < 0.03 * float(exact.abs().max())
+
+
 def test_the_product_that_suffers_most_is_found_and_can_be_kept(files):
     folder, config = files
     pictures = np.random.default_rng(0).random((8, 1, 16, 16), dtype=np.float32)

@@ -69,6 +69,7 @@ def real(model):
         ("layers=1", "depth", 3),
         ("distil=0.5", "depth", 2),
         ("distil=width=16,depth=2", "width", 16),
+        ("distil=resnet-small,width=8,units=[1,2]", "units", (1, 2)),
         ("factor=0.4", "factors", None),
         ("merge=2", "merge", 2),
         ("image=6+layers=1+neurons=0.5", "depth", 3),
@@ -82,6 +83,7 @@ def test_every_way_gives_a_run_like_any_other(run, tmp_path, way, field, value):
     config, before = folder.weights().config, Run(run).weights().config
     found = getattr(config, field)
     assert found == value if value is not None else found != getattr(before, field)
+    assert all(getattr(config, name) == getattr(before, name) for name in ("channels", "classes"))
     parameters, adds = real(folder.weights().model())
     assert (step["costs"]["parameters"], step["costs"]["multiply_adds"]) == (parameters, adds)
     assert step["costs"]["bytes"] == (folder.path / "model.safetensors").stat().st_size
@@ -108,6 +110,20 @@ def test_int8_answers_and_the_tensors_are_looked_into(run, tmp_path):
     assert twice.answering().format == "onnx"
     assert twice.weights().config.depth == 3
     assert after["steps"][1]["costs"]["parameters"] < step["costs"]["parameters"]
+
+
+def test_a_student_of_another_kind_learns_as_its_kind_does_and_has_kernels_of_bytes(run, tmp_path):
+    ways, how = ("distil=cnn,root=small,width=8,units=[1,1]", "quantize"), {"train.epochs": 2}
+    made, state = shrunk(run, tmp_path / "small", *ways, minutes=None, settings=how)
+    student = Run(tmp_path / "small" / "steps" / state["steps"][1]["folder"])
+    assert student.recipe.teacher.path == str(run.resolve())
+    assert (student.recipe.optim.name, Run(run).recipe.optim.name) == ("adamw", "muon")
+    assert made.weights().family == "cnn"
+    assert made.answering().format == "onnx"
+    whole, few = (step["costs"]["bytes"] for step in state["steps"][1:])
+    assert few < whole / 2
+    values = [step["worth"]["value"] for step in state["steps"][1:]]
+    assert values[1] == pytest.approx(values[0], abs=0.02)
 
 
 def test_what_costs_too_much_is_undone_and_tried_by_half(run, tmp_path, monkeypatch):
@@ -225,6 +241,10 @@ def test_weights_and_data_that_are_named(tmp_path):
         (["quantize=9"], "give int8, or how many bits"),
         (["distil=5"], "is no amount for distil"),
         (["distil=widht=5"], "did you mean 'distil.width'"),
+        (["distil=resnet-smal,width=8"], "did you mean 'resnet-small'"),
+        (["distil=cnn,depth=8"], "'distil.depth'"),
+        (["distil=gaussian"], "learn from no teacher"),
+        (["distil=gpt"], "labels pictures"),
         (["patches=3"], "no ViT of plain patches"),
         (["patches=1.5"], "is no amount for patches"),
     ],

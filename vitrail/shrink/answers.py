@@ -23,7 +23,7 @@ class NoFile(InputError):  # noqa: N818
 
 def runs_as_bytes(weights: Weights) -> bool:
     """Whether there are such files of a model."""
-    return weights.family == "vit" or (weights.family == "seq2seq" and takes_steps(weights.config))
+    return weights.family in ("vit", "cnn") or (weights.family == "seq2seq" and takes_steps(weights.config))
 
 
 def write_whole(weights: Weights, folder: Path) -> list[Path]:

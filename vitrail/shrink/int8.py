@@ -16,11 +16,15 @@ from vitrail.progress import Progress, silent
 from vitrail.weights.onnx import INPUT, KEY, OnnxModel, metadata
 
 KINDS = ("MatMul", "Gemm")  # the products that are made eight bits
+LEAST = 256  # numbers of a kernel that is worth it
 
 
 def quantize_onnx(source: Path, target: Path, keep: Sequence[str] = ()) -> None:
     """An ONNX file with the matrices of its products as signed bytes, each output with a scale of its own; activations
     are made bytes as they come, by the range that they have (Bhandare et al. 2019; Prato et al. 2020).
+
+    Kernels of convolutions are bytes in the file, and floats again once it is loaded; a model of convolutions has its
+    head so too.
 
     One bit is left unused, since two products of bytes may not fit sixteen bits, which processors without VNNI add
     them in: there the answers would be wrong. Products that are named stay as they are. A target that ends in .gz is
@@ -29,26 +33,50 @@ def quantize_onnx(source: Path, target: Path, keep: Sequence[str] = ()) -> None:
     import onnx  # noqa: PLC0415
     from onnxruntime.quantization import QuantType, quantize_dynamic  # type: ignore[import-untyped]  # noqa: PLC0415
 
-    graph = onnx.load(str(source))
-    about = json.dumps({**metadata(source), "int8": True})
+    graph, said = onnx.load(str(source)), metadata(source)
+    about, convolves = json.dumps({**said, "int8": True}), said["family"] == "cnn"
     del graph.graph.value_info[:]  # shapes, some of which are those before its matrices were turned
     with _quiet(), tempfile.TemporaryDirectory() as folder, whole(target) as part:
         bare = Path(folder) / "bare.onnx"
         onnx.save(graph, str(bare))
-        quantize_dynamic(
-            str(bare),
-            str(part),
-            op_types_to_quantize=list(KINDS),
-            nodes_to_exclude=[*keep, *(f"{name}_MatMul" for name in keep)],  # which a Gemm becomes first
-            per_channel=True,
-            reduce_range=True,
-            weight_type=QuantType.QInt8,
-            extra_options={"DefaultTensorType": onnx.TensorProto.FLOAT},  # of what comes out of ONNX Runtime's own
-        )
-        made = onnx.load(str(part))
+        if not convolves:
+            quantize_dynamic(
+                str(bare),
+                str(part),
+                op_types_to_quantize=list(KINDS),
+                nodes_to_exclude=[*keep, *(f"{name}_MatMul" for name in keep)],  # which a Gemm becomes first
+                per_channel=True,
+                reduce_range=True,
+                weight_type=QuantType.QInt8,
+                extra_options={"DefaultTensorType": onnx.TensorProto.FLOAT},  # of what comes out of ONNX Runtime's own
+            )
+        made = onnx.load(str(bare if convolves else part))
+        _held_as_bytes(made.graph, ("Conv", "Gemm") if convolves else ("Conv",))
         onnx.helper.set_model_props(made, {KEY: about})
         held = made.SerializeToString()
         part.write_bytes(gzip.compress(held, mtime=0) if target.suffix == ".gz" else held)
+
+
+def _held_as_bytes(graph: Any, kinds: Sequence[str]) -> None:
+    """Have weights of some operators be bytes, each output with a scale of its own; they are floats again once ONNX
+    Runtime has loaded the file.
+    """
+    from onnx import TensorProto, helper, numpy_helper  # noqa: PLC0415
+
+    held = {one.name: one for one in graph.initializer}
+    named = dict.fromkeys(node.input[1] for node in graph.node if node.op_type in kinds and node.input[1] in held)
+    for name in named:
+        weight = numpy_helper.to_array(held[name])
+        if weight.dtype != np.float32 or weight.size < LEAST:
+            continue
+        largest = np.abs(weight).max(tuple(range(1, weight.ndim)), keepdims=True)
+        scales = np.maximum(largest / 127, 1e-12).astype(np.float32)
+        graph.initializer.remove(held[name])
+        graph.initializer.append(numpy_helper.from_array(np.rint(weight / scales).astype(np.int8), f"{name}.bytes"))
+        graph.initializer.append(numpy_helper.from_array(scales, f"{name}.scales"))
+        floats = helper.make_node("Cast", [f"{name}.bytes"], [f"{name}.floats"], to=TensorProto.FLOAT)
+        graph.node.insert(0, helper.make_node("Mul", [f"{name}.floats", f"{name}.scales"], [name]))
+        graph.node.insert(0, floats)
 
 
 def products(source: Path) -> list[str]:

@@ -103,7 +103,7 @@ class Quantize(Change):
 
     def milder(self, weights: Weights) -> "Quantize | None":
         if self.amount == "int8":
-            return None if weights.family == "vit" else Quantize(8)
+            return None if weights.pictures else Quantize(8)
         return Quantize(min(8, int(self.amount) + 2)) if self.amount != 8 else None  # noqa: PLR2004
 
     def check(self, weights: Weights) -> None:
@@ -118,4 +118,9 @@ class Quantize(Change):
         self.check(weights)
         if self.amount != "int8":
             return Made(weights, f"{self.amount} bits for each number of a matrix", bits=int(self.amount))
-        return Made(weights, "weights and activations of eight bits", bits=8, int8=True)
+        what = (
+            "kernels of eight bits, run as floats"
+            if weights.family == "cnn"
+            else "weights and activations of eight bits"
+        )
+        return Made(weights, what, bits=8, int8=True)

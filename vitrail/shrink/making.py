@@ -158,7 +158,8 @@ class Maker:
         own = self.original.recipe
         how = {} if own is None or own.weights.path is not None else own.model_dump(mode="json", exclude_unset=True)
         minutes = {name: value for name, value in table["train"].items() if name == "minutes"}
-        same: dict[str, Any] = {name: value for name, value in how.items() if name in ("optim", "augment")}
+        alike = ("optim", "augment") if cut.about["family"] == self.original.about["family"] else ("augment",)
+        same: dict[str, Any] = {name: value for name, value in how.items() if name in alike}
         train = {**how.get("train", {}), **minutes}
         if minutes:
             train.pop("epochs", None)

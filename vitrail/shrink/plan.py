@@ -14,7 +14,7 @@ LEAST = 8  # patches down and across, at least, of pictures that are made smalle
 ROUNDS = 3
 # What is done at the end, and how many times as fast and as small a model is again by it, at least (ViT-S/14, and a
 # translator of 4 + 4 layers of width 128, which has its table of tokens in several places; bench/README.md).
-LAST = {"vit": ("quantize=int8", 1.5, 3.5), "seq2seq": ("quantize=int8", 2.0, 1.5)}
+LAST = {"vit": ("quantize=int8", 1.5, 3.5), "cnn": ("quantize=int8", 1.0, 3.5), "seq2seq": ("quantize=int8", 2.0, 1.5)}
 PACKED = ("quantize=8", 1.0, 3.5)  # of models that do not run as int8, or are to be small alone
 
 

@@ -1,5 +1,8 @@
-"""Students: fewer layers or another shape, that the model teaches; and lottery tickets, that learn as it did."""
+"""Students: fewer layers, another shape or another kind, that the model teaches; and lottery tickets, that learn as it
+did.
+"""
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -8,7 +11,7 @@ import torch
 from vitrail.config import checked as checked_fields
 from vitrail.config import override
 from vitrail.errors import InputError
-from vitrail.families import families
+from vitrail.families import families, family_of, known_as
 from vitrail.shrink.cut import layered, without_layers
 from vitrail.shrink.tickets import ticketed
 from vitrail.shrink.way import Change, Made, Way, Workshop, as_number, ways
@@ -17,7 +20,7 @@ from vitrail.weights import Weights
 
 @ways.add("distil")
 class Distil(Change):
-    """A student with fewer layers of the model, evenly taken; or a fresh one of another shape."""
+    """A student with fewer layers of the model, evenly taken; or a fresh one of another shape, or of another kind."""
 
     about = "a smaller student, which the model teaches"
     usual = 0.5
@@ -25,12 +28,15 @@ class Distil(Change):
     @classmethod
     def checked(cls, amount: float | str) -> float | str:
         number = as_number(amount)
-        if number is None and "=" in str(amount):
+        if number is None and str(amount):
+            name, _ = _typed(str(amount))
+            if name:
+                known_as(name)
             return str(amount)
         if number is None or not 0 < number < 1:
             raise InputError(
-                f"{amount!r} is no amount for distil; give the share of the layers that go, such as 0.5, or the fields "
-                f"of a fresh student, such as width=96,depth=4."
+                f"{amount!r} is no amount for distil; give the share of the layers that go, such as 0.5, or a fresh "
+                f"student: some fields, such as width=96,depth=4, or a name and fields, such as cnn,width=16."
             )
         return number
 
@@ -52,8 +58,9 @@ class Distil(Change):
         if isinstance(self.amount, str):
             config = self._student(weights)
             torch.manual_seed(0)
-            state = families[weights.family](config).state_dict()
-            return Made(replace(weights, config=config, state=state), f"a fresh student, {self.amount}", fresh=True)
+            family = family_of(config)
+            student = replace(weights, family=family, config=config, state=families[family](config).state_dict())
+            return Made(student, f"a fresh student, {self.amount}", fresh=True)
         (stack, depth), stay = layered(weights), self._evenly(weights)
         gone = [layer for layer in range(depth) if layer not in stay]
         inside = {"relations": 1.0, **({"hidden": 1.0} if weights.family == "vit" else {})}
@@ -68,9 +75,13 @@ class Distil(Change):
         return [round((number + 1) * depth / count) - 1 for number in range(count)]
 
     def _student(self, weights: Weights) -> Any:
-        """The shape of a fresh student: the model's own, but for some fields."""
-        given = override({}, str(self.amount).split(","))
-        own = {**weights.config.model_dump(), "factors": {}}
+        """The shape of a fresh student: the model's own or one that has a name, but for some fields."""
+        name, fields = _typed(str(self.amount))
+        given, own = override({}, fields), weights.config.model_dump()
+        if name:
+            return _named(name, given, weights)
+        if "factors" in own:
+            own["factors"] = {}
         if "width" in given:  # and with it what is in proportion to it
             wide, narrow = own["width"], given["width"]
             for name in ("heads", "hidden"):
@@ -78,6 +89,24 @@ class Distil(Change):
                     own[name] = max(1, own[name] * narrow // wide)
             own["head"] = None
         return type(weights.config)(**{**own, **checked_fields(type(weights.config), given, "distil")})
+
+
+def _typed(text: str) -> tuple[str, list[str]]:
+    """The name of a model and fields, as in ``cnn,width=16,units=[1,1]``; "" where only fields are given."""
+    first, *rest = (one.strip() for one in re.split(r",(?![^\[]*\])", text))
+    return ("", [first, *rest]) if "=" in first else (first, rest)
+
+
+def _named(name: str, given: dict[str, Any], weights: Weights) -> Any:
+    """The shape that has a name, but for some fields, with the inputs and answers of other weights."""
+    kind, preset = known_as(name)
+    family = next(one for one, model in families.items() if model.Config is kind)
+    if not weights.pictures or families[family].task != "pictures":
+        raise InputError(f"{name!r} is no student of {weights.path!r}: by its name one is found that labels pictures.")
+    if family == "gaussian":
+        raise InputError("Gaussians are fitted to labels, and learn from no teacher; choose another student.")
+    same = {field: getattr(weights.config, field) for field in ("image", "channels", "classes")}
+    return kind(**{**preset, **same, **checked_fields(kind, given, "distil")})
 
 
 @ways.add("tickets")
