@@ -54,6 +54,8 @@ def keeping(files: Sequence[Path], pictures: Callable[[], Any], progress: Progre
     yield {}, ""
     every = {file: products(file) for file in files}
     last = files[-1]
+    if not every[last]:
+        return
     if len(files) > 1:  # a translator, whose last product says the tokens
         yield {last: every[last][-1:]}, ", but for the product that says the tokens"
         return

@@ -17,6 +17,7 @@ from vitrail.weights.onnx import INPUT, KEY, OnnxModel, metadata
 
 KINDS = ("MatMul", "Gemm")  # the products that are made eight bits
 LEAST = 256  # numbers of a kernel that is worth it
+FLOATS = ("cnn",)  # families that have bytes on disk alone
 
 
 def quantize_onnx(source: Path, target: Path, keep: Sequence[str] = ()) -> None:
@@ -34,7 +35,7 @@ def quantize_onnx(source: Path, target: Path, keep: Sequence[str] = ()) -> None:
     from onnxruntime.quantization import QuantType, quantize_dynamic  # type: ignore[import-untyped]  # noqa: PLC0415
 
     graph, said = onnx.load(str(source)), metadata(source)
-    about, convolves = json.dumps({**said, "int8": True}), said["family"] == "cnn"
+    about, convolves = json.dumps({**said, "int8": True}), said["family"] in FLOATS
     del graph.graph.value_info[:]  # shapes, some of which are those before its matrices were turned
     with _quiet(), tempfile.TemporaryDirectory() as folder, whole(target) as part:
         bare = Path(folder) / "bare.onnx"
@@ -83,6 +84,8 @@ def products(source: Path) -> list[str]:
     """The products of a file that can be made eight bits: those with a matrix, in their order."""
     import onnx  # noqa: PLC0415
 
+    if metadata(source)["family"] in FLOATS:
+        return []
     graph = onnx.load(str(source)).graph
     held = {one.name for one in graph.initializer}
     return [node.name for node in graph.node if node.op_type in KINDS and node.input[1] in held]

@@ -211,7 +211,7 @@ class Maker:
             return ""
         aside = run.path / "whole"
         try:
-            files = write_whole(run.weights(), aside)
+            files = write_whole(weights, aside)  # not what few bits left of them, lest they be rounded twice
             names = [small_name(file) for file in files]
             named = names[0] if len(names) == 1 else names
             run.derive(run.path, weights, self.command, bits=bits, sparse=sparse, **about, answers=named)
