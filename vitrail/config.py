@@ -70,6 +70,20 @@ def override(fields: Mapping[str, Any], assignments: Iterable[str]) -> dict[str,
     return changed
 
 
+def separated(text: str) -> list[str]:
+    """Values that commas are between, but for those within brackets or quotes."""
+    found, depth, quoted = [""], 0, ""
+    for letter in text:
+        if letter in "\"'" and quoted in ("", letter):
+            quoted = "" if quoted else letter
+        depth += (letter in "[{") - (letter in "]}") if not quoted else 0
+        if letter == "," and not depth and not quoted:
+            found.append("")
+        else:
+            found[-1] += letter
+    return [value.strip() for value in found if value.strip()]
+
+
 def assignments(settings: Mapping[str, Any] | Iterable[str]) -> list[str]:
     """Settings as ``override`` takes them: ``true`` for True, a list in brackets, text as it is."""
     if not isinstance(settings, Mapping):

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from vitrail.config import override
+from vitrail.config import override, separated
 from vitrail.errors import InputError
 from vitrail.registry import Registry
 
@@ -73,7 +73,7 @@ def varied(assignments: Sequence[str]) -> list[Arm]:
     arms = [Arm("", {})]
     for text in assignments:
         name, equals, values = text.partition("=")
-        each = list(dict.fromkeys(_apart(values)))
+        each = list(dict.fromkeys(separated(values)))
         if not equals or "." not in name or len(each) < 2:  # noqa: PLR2004
             raise InputError(f"{text!r} varies nothing; give a field and two values or more: model.depth=2,4,6.")
         if name.strip() == "train.seed":
@@ -84,20 +84,6 @@ def varied(assignments: Sequence[str]) -> list[Arm]:
             for value in each
         ]
     return arms
-
-
-def _apart(text: str) -> list[str]:
-    """Values that commas are between, but for those within brackets or quotes."""
-    found, depth, quoted = [""], 0, ""
-    for letter in text:
-        if letter in "\"'" and quoted in ("", letter):
-            quoted = "" if quoted else letter
-        depth += (letter in "[{") - (letter in "]}") if not quoted else 0
-        if letter == "," and not depth and not quoted:
-            found.append("")
-        else:
-            found[-1] += letter
-    return [value.strip() for value in found if value.strip()]
 
 
 def _read(text: str) -> Any:

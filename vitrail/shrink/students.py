@@ -2,14 +2,13 @@
 did.
 """
 
-import re
 from dataclasses import replace
 from typing import Any
 
 import torch
 
 from vitrail.config import checked as checked_fields
-from vitrail.config import override
+from vitrail.config import override, separated
 from vitrail.errors import InputError
 from vitrail.families import families, family_of, known_as
 from vitrail.shrink.cut import layered, without_layers
@@ -28,8 +27,8 @@ class Distil(Change):
     @classmethod
     def checked(cls, amount: float | str) -> float | str:
         number = as_number(amount)
-        if number is None and str(amount):
-            name, _ = _typed(str(amount))
+        name, fields = _typed(str(amount))
+        if number is None and (name or fields):
             if name:
                 known_as(name)
             return str(amount)
@@ -93,7 +92,7 @@ class Distil(Change):
 
 def _typed(text: str) -> tuple[str, list[str]]:
     """The name of a model and fields, as in ``cnn,width=16,units=[1,1]``; "" where only fields are given."""
-    first, *rest = (one.strip() for one in re.split(r",(?![^\[]*\])", text))
+    first, *rest = separated(text) or [""]
     return ("", [first, *rest]) if "=" in first else (first, rest)
 
 

@@ -22,7 +22,7 @@ from vitrail.tasks.task import Task
 from vitrail.weights import Weights
 
 LOOK = 20.0  # seconds, about, in which importance is found
-FIT = 180.0  # and in which what is left is fitted to what there was
+FIT = 400.0  # and in which what is left is fitted to what there was
 PASSES = 6  # of a model, in which that is done
 FEWEST, MOST = 16, 1024  # examples that it is found on
 EVEN = 8  # what numbers of neurons and ranks are multiples of, as processors like them
