@@ -1,5 +1,7 @@
 """Every way gives a run like any other, whose costs are the real ones; what a way does not fit is said at once."""
 
+import numpy as np
+import onnx
 import pytest
 import torch
 from shrinks import shrunk
@@ -9,9 +11,10 @@ from torch.utils.flop_counter import FlopCounterMode
 import vitrail as vt
 from vitrail.errors import InputError
 from vitrail.runs import Run
+from vitrail.shrink.answers import write_whole
 from vitrail.trainer import train
 from vitrail.weights import read
-from vitrail.weights.onnx import save_onnx
+from vitrail.weights.onnx import content, save_onnx
 
 
 def real(model):
@@ -19,6 +22,12 @@ def real(model):
     with FlopCounterMode(display=False) as counter, torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
         model(model.example())
     return sum(p.numel() for p in model.parameters()), counter.get_total_flops() // 2
+
+
+def kernels(path):
+    """The tensors of an ONNX file by their names."""
+    graph = onnx.load_model_from_string(content(path)).graph
+    return {one.name: onnx.numpy_helper.to_array(one) for one in graph.initializer}
 
 
 @pytest.mark.parametrize(
@@ -83,6 +92,13 @@ def test_a_student_of_another_kind_learns_as_its_kind_does_and_has_kernels_of_by
     assert made.answering().format == "onnx"
     whole, few = (step["costs"]["bytes"] for step in state["steps"][1:])
     assert few < whole / 2
+    whole = kernels(write_whole(student.weights(), tmp_path / "whole")[0])
+    small = kernels(made.path / "model.int8.onnx.gz")
+    assert any(name.endswith(".bytes") for name in small)
+    for name, exact in whole.items():  # rounded once: what eight bits of k-means would leave is farther off
+        if f"{name}.bytes" in small:
+            scales = small[f"{name}.scales"]
+            assert (np.abs(small[f"{name}.bytes"] * scales - exact) <= 0.5001 * scales).all()
     values = [step["worth"]["value"] for step in state["steps"][1:]]
     assert values[1] == pytest.approx(values[0], abs=0.02)
 
@@ -135,7 +151,7 @@ def test_what_cannot_be_is_said_at_once(run, tmp_path, ways, message):
 def test_models_that_a_way_does_not_fit(run, tmp_path):
     text = vt.build("gpt", tokens=11, width=24, depth=2, heads=4, length=12)
     vt.save(text, tmp_path / "gpt", task="language")
-    for way, message in (("quantize", "int8 is of models that label pictures"), ("merge=1", "merged in a ViT")):
+    for way, message in (("quantize", "is a gpt; int8 is of ViTs and CNNs"), ("merge=1", "merged in a ViT")):
         with pytest.raises(InputError, match=message):
             shrunk(tmp_path / "gpt", tmp_path / "small", way)
     save_onnx(read(run), tmp_path / "model.onnx")

@@ -109,8 +109,8 @@ class Quantize(Change):
     def check(self, weights: Weights) -> None:
         if self.amount == "int8" and not runs_as_bytes(weights):
             raise InputError(
-                f"{weights.path!r} is a {weights.family}; int8 is of models that label pictures, and of those that "
-                f"translate token by token with plain attention: choose quantize=8."
+                f"{weights.path!r} is a {weights.family}; int8 is of ViTs and CNNs, and of models that translate "
+                f"token by token with plain attention: choose quantize=8."
             )
 
     def make(self, weights: Weights, shop: Workshop) -> Made:

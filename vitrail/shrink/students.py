@@ -10,7 +10,8 @@ import torch
 from vitrail.config import checked as checked_fields
 from vitrail.config import override, separated
 from vitrail.errors import InputError
-from vitrail.families import families, family_of, known_as
+from vitrail.families import configure, families, family_of, known_as
+from vitrail.families.pictures import PictureShape
 from vitrail.shrink.cut import layered, without_layers
 from vitrail.shrink.tickets import ticketed
 from vitrail.shrink.way import Change, Made, Way, Workshop, as_number, ways
@@ -98,14 +99,14 @@ def _typed(text: str) -> tuple[str, list[str]]:
 
 def _named(name: str, given: dict[str, Any], weights: Weights) -> Any:
     """The shape that has a name, but for some fields, with the inputs and answers of other weights."""
-    kind, preset = known_as(name)
-    family = next(one for one, model in families.items() if model.Config is kind)
-    if not weights.pictures or families[family].task != "pictures":
+    kind, _ = known_as(name)
+    if not weights.pictures or not issubclass(kind, PictureShape):
         raise InputError(f"{name!r} is no student of {weights.path!r}: by its name one is found that labels pictures.")
-    if family == "gaussian":
-        raise InputError("Gaussians are fitted to labels, and learn from no teacher; choose another student.")
     same = {field: getattr(weights.config, field) for field in ("image", "channels", "classes")}
-    return kind(**{**preset, **same, **checked_fields(kind, given, "distil")})
+    config = configure(name, **{**same, **checked_fields(kind, given, "distil")})
+    if family_of(config) == "gaussian":
+        raise InputError("Gaussians are fitted to labels, and learn from no teacher; choose another student.")
+    return config
 
 
 @ways.add("tickets")
