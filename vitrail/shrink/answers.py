@@ -4,10 +4,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from vitrail.errors import InputError
 from vitrail.files import make_folder
 from vitrail.progress import Progress
 from vitrail.shrink.int8 import products, quantize_onnx, sensitive
+from vitrail.shrink.ranges import apart, even
 from vitrail.weights import Weights
 from vitrail.weights.onnx import save_onnx
 from vitrail.weights.onnx_translator import save_translator, takes_steps
@@ -26,13 +29,16 @@ def runs_as_bytes(weights: Weights) -> bool:
     return weights.family in ("vit", "cnn") or (weights.family == "seq2seq" and takes_steps(weights.config))
 
 
-def write_whole(weights: Weights, folder: Path) -> list[Path]:
-    """A model as files that ONNX Runtime runs, its products as they are."""
+def write_whole(weights: Weights, folder: Path, most: Mapping[str, Tensor] | None = None) -> list[Path]:
+    """A model as files that ONNX Runtime runs, its products as they are; their ranges made even, where it is known what
+    comes into them (``ranges.column_maxima``).
+    """
     path = make_folder(folder) / "model.onnx"
     try:
         if weights.family == "seq2seq":
             return save_translator(weights, folder, small=True)
-        save_onnx(weights, path, own=True)
+        same = even(weights, most) if most else weights
+        save_onnx(same, path, own=True, apart=apart(same, most) if most else None)
     except InputError as error:
         raise NoFile(str(error)) from None
     return [path]

@@ -17,6 +17,7 @@ from vitrail.weights.onnx import INPUT, KEY, OnnxModel, metadata
 
 KINDS = ("MatMul", "Gemm")  # the products that are made eight bits
 LEAST = 256  # numbers of a kernel that is worth it
+NARROW = 16  # numbers that come in or out of a product, below which eight bits gain nothing
 FLOATS = ("cnn",)  # families that have bytes on disk alone
 
 
@@ -28,13 +29,14 @@ def quantize_onnx(source: Path, target: Path, keep: Sequence[str] = ()) -> None:
     head so too.
 
     One bit is left unused, since two products of bytes may not fit sixteen bits, which processors without VNNI add
-    them in: there the answers would be wrong. Products that are named stay as they are. A target that ends in .gz is
-    packed, which takes a fifth of it again: most of the bytes are near 0.
+    them in: there the answers would be wrong. Products that are named, and narrow ones, stay as they are. A target that
+    ends in .gz is packed, which takes a fifth of it again: most of the bytes are near 0.
     """
     import onnx  # noqa: PLC0415
     from onnxruntime.quantization import QuantType, quantize_dynamic  # type: ignore[import-untyped]  # noqa: PLC0415
 
     graph, said = onnx.load(str(source)), metadata(source)
+    keep = [*keep, *(set(_products(graph.graph)) - set(_products(graph.graph, NARROW)))]
     about, convolves = json.dumps({**said, "int8": True}), said["family"] in FLOATS
     del graph.graph.value_info[:]  # shapes, some of which are those before its matrices were turned
     with _quiet(), tempfile.TemporaryDirectory() as folder, whole(target) as part:
@@ -81,14 +83,18 @@ def _held_as_bytes(graph: Any, kinds: Sequence[str]) -> None:
 
 
 def products(source: Path) -> list[str]:
-    """The products of a file that can be made eight bits: those with a matrix, in their order."""
+    """The products of a file that can be made eight bits: those with a matrix that is not narrow, in their order."""
     import onnx  # noqa: PLC0415
 
     if metadata(source)["family"] in FLOATS:
         return []
-    graph = onnx.load(str(source)).graph
-    held = {one.name for one in graph.initializer}
-    return [node.name for node in graph.node if node.op_type in KINDS and node.input[1] in held]
+    return _products(onnx.load(str(source)).graph, NARROW)
+
+
+def _products(graph: Any, least: int = 0) -> list[str]:
+    """Those with a matrix that has so many rows and columns at least."""
+    held = {one.name: min(one.dims, default=0) for one in graph.initializer}
+    return [node.name for node in graph.node if node.op_type in KINDS and held.get(node.input[1], -1) >= least]
 
 
 def sensitive(source: Path, pictures: Any, progress: Progress = silent) -> list[str]:

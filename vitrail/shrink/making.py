@@ -17,6 +17,7 @@ from vitrail.recipe import Recipe
 from vitrail.runs import Run
 from vitrail.shrink.answers import keeping, quantize_all, small_name, write_whole
 from vitrail.shrink.material import Material, size_of
+from vitrail.shrink.ranges import column_maxima
 from vitrail.shrink.students import Tickets
 from vitrail.shrink.tickets import ROUNDS, first_values, largest, shares, ticket
 from vitrail.shrink.way import FIT, Change, Way, Workshop
@@ -211,7 +212,8 @@ class Maker:
             return ""
         aside = run.path / "whole"
         try:
-            files = write_whole(weights, aside)  # not what few bits left of them, lest they be rounded twice
+            most = self._ranges(weights)
+            files = write_whole(weights, aside, most)  # not what few bits left of them, lest they be rounded twice
             names = [small_name(file) for file in files]
             named = names[0] if len(names) == 1 else names
             run.derive(run.path, weights, self.command, bits=bits, sparse=sparse, **about, answers=named)
@@ -222,6 +224,13 @@ class Maker:
         finally:
             shutil.rmtree(aside, ignore_errors=True)
         return said
+
+    def _ranges(self, weights: Weights) -> dict[str, Tensor]:
+        """The largest numbers that come into the maps of a ViT, on some examples to learn from."""
+        if self.material is None or weights.family != "vit":
+            return {}
+        shop, model = Workshop(task=self.material.seen_by(weights)), weights.model().float()
+        return column_maxima(model, shop.loss, shop.batches(model))
 
     def _pictures(self, weights: Weights) -> Any:
         """Some to learn from, with values from 0 to 1, as weights look at them."""

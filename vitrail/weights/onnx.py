@@ -11,7 +11,7 @@ import logging
 import os
 import warnings
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import cached_property
@@ -45,11 +45,14 @@ SIDES = 4096  # patches down and across, at most
 INPUT, OUTPUTS = "pictures", ("logits", "features")
 
 
-def save_onnx(weights: Weights, path: Path, *, own: bool = False) -> bool:
+def save_onnx(
+    weights: Weights, path: Path, *, own: bool = False, apart: Mapping[str, Sequence[int]] | None = None
+) -> bool:
     """Write a model that labels pictures; whether it takes them of any size, or of its own alone.
 
     What was written is tried before it has its name: it says what the model says. A file of one's own is for pictures
-    of the model's size, and for ONNX Runtime alone, which runs it sooner.
+    of the model's size, and for ONNX Runtime alone, which runs it sooner; in it some neurons of feed-forwards, by their
+    paths, may be apart from the others.
     """
     model = weights.model().float() if not isinstance(weights, OnnxWeights) else None
     if not isinstance(model, PictureModel):
@@ -64,7 +67,7 @@ def save_onnx(weights: Weights, path: Path, *, own: bool = False) -> bool:
     any_size = not own and _least(weights.config) <= min(grid_of(weights.config))
     for free in (True, False) if any_size else (False,):
         try:
-            with fused(model) if own else nullcontext():
+            with fused(model, apart) if own else nullcontext():
                 graph = _exported(made, weights.config, free=free)
             with written(graph, path, {**about, "free": free}) as part:
                 _try(part, made, weights.config, free=free)

@@ -1,18 +1,19 @@
-"""Attention as one operator of ONNX Runtime's own, and LayerScale inside the maps before it, for files that nothing
-else is to run: of small models most of the time goes into operators that only move numbers about.
+"""Attention as one operator of ONNX Runtime's own, LayerScale inside the maps before it, and neurons that go far beyond
+the others apart from them, for files that nothing else is to run: of small models most of the time goes into operators
+that only move numbers about.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from types import MethodType
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from vitrail.core import Mask
 from vitrail.core.attention import Attention
-from vitrail.core.block import Sublayer
+from vitrail.core.block import FeedForward, Sublayer
 from vitrail.core.kernels import Softmax
 from vitrail.core.masks import NONE
 
@@ -20,26 +21,38 @@ OPERATOR = "com.microsoft::MultiHeadAttention"
 
 
 @contextmanager
-def fused(model: nn.Module) -> Iterator[None]:
+def fused(model: nn.Module, apart: Mapping[str, Sequence[int]] | None = None) -> Iterator[None]:
     """Have plain softmax attention be one operator, with one product for queries, keys and values, and scales of what
-    sublayers write be in their last maps, while a model is exported.
+    sublayers write be in their last maps, while a model is exported; and some neurons of feed-forwards, by their paths,
+    be products of their own.
     """
-    scaled = [(one, one.f.out, one.scale) for one in model.modules() if isinstance(one, Sublayer) and _scaled(one)]
-    changed = [one for one in model.modules() if isinstance(one, Attention) and plain(one)]
+    with ExitStack() as changes:
+        for sublayer in [one for one in model.modules() if isinstance(one, Sublayer) and _scaled(one)]:
+            changes.enter_context(_having(sublayer.f, out=_scaled_out(sublayer)))
+            changes.enter_context(_having(sublayer, scale=None))
+        for attention in [one for one in model.modules() if isinstance(one, Attention) and plain(one)]:
+            how = {"joint": joined(attention), "forward": MethodType(_attend, attention)}
+            changes.enter_context(_having(attention, **how))
+        for path, neurons in (apart or {}).items():
+            feed = cast("FeedForward", model.get_submodule(path))
+            changes.enter_context(_having(feed, **_parts(feed, neurons), forward=MethodType(_feed, feed)))
+        yield
+
+
+@contextmanager
+def _having(module: nn.Module, **parts: Any) -> Iterator[None]:
+    """A module with other parts, and then with its own again."""
+    own = {**vars(module), **dict(module.named_children()), **dict(module.named_parameters(recurse=False))}
     try:
-        for sublayer, out, scale in scaled:
-            sublayer.f.out, sublayer.scale = _times(out, scale), None  # type: ignore[arg-type]
-        for attention in changed:
-            attention.joint = joined(attention)  # type: ignore[assignment]
-            attention.forward = MethodType(_attend, attention)  # type: ignore[method-assign]
+        for name, part in parts.items():
+            setattr(module, name, part)
         yield
     finally:
-        for attention in changed:
-            for name in ("forward", "joint"):
-                if name in vars(attention) or name in dict(attention.named_children()):
-                    delattr(attention, name)
-        for sublayer, out, scale in scaled:
-            sublayer.f.out, sublayer.scale = out, scale
+        for name in parts:
+            if name in own:
+                setattr(module, name, own[name])
+            else:
+                delattr(module, name)
 
 
 def _scaled(sublayer: Sublayer) -> bool:
@@ -47,13 +60,46 @@ def _scaled(sublayer: Sublayer) -> bool:
     return sublayer.scale is not None and type(getattr(sublayer.f, "out", None)) is nn.Linear
 
 
-def _times(map_: nn.Linear, scale: Tensor) -> nn.Linear:
-    """A map with what comes out of it multiplied by a scale (o)."""
-    other = nn.Linear(map_.in_features, map_.out_features, bias=map_.bias is not None)
-    other.weight.data = (map_.weight * scale[:, None]).detach()
-    if map_.bias is not None:
-        other.bias.data = (map_.bias * scale).detach()
-    return other
+def _scaled_out(sublayer: Any) -> nn.Linear:
+    """Its last map, with what comes out of it multiplied by the scale (o)."""
+    map_, scale, bias = sublayer.f.out, sublayer.scale, _bias(sublayer.f.out)
+    return _linear(map_.weight * scale[:, None], None if bias is None else bias * scale)
+
+
+def _parts(feed: FeedForward, neurons: Sequence[int]) -> dict[str, nn.Module]:
+    """Maps of f(x W1) W2 as a sum of two: that over some neurons, and that over all others."""
+    rare = torch.zeros(feed.out.in_features, dtype=torch.bool)
+    rare[list(neurons)] = True
+    few = nn.Sequential(_rows(feed.inner, rare), feed.activation, _columns(feed.out, rare, bias=False))
+    return {"inner": _rows(feed.inner, ~rare), "out": _columns(feed.out, ~rare), "rare": few}
+
+
+def _feed(self: Any, x: Tensor) -> Tensor:
+    """As ``FeedForward.forward``, in two parts."""
+    return self.out(self.activation(self.inner(x))) + self.rare(x)
+
+
+def _rows(map_: nn.Linear, some: Tensor) -> nn.Linear:
+    """Some of what comes out of a map."""
+    bias = _bias(map_)
+    return _linear(map_.weight[some], None if bias is None else bias[some])
+
+
+def _columns(map_: nn.Linear, some: Tensor, *, bias: bool = True) -> nn.Linear:
+    """A map of some of what comes in."""
+    return _linear(map_.weight[:, some], map_.bias if bias else None)
+
+
+def _bias(map_: nn.Linear) -> Tensor | None:
+    return cast("Tensor | None", map_.bias)  # which PyTorch says is always there
+
+
+def _linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
+    made = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
+    made.weight.data = weight.detach().clone()
+    if bias is not None:
+        made.bias.data = bias.detach().clone()
+    return made
 
 
 def plain(attention: Attention) -> bool:
@@ -66,12 +112,8 @@ def joined(attention: Attention) -> nn.Linear | None:
     parts = [attention.query, attention.key_value]
     if any(type(one) is not nn.Linear for one in parts) or (parts[0].bias is None) != (parts[1].bias is None):
         return None
-    there = parts[0].bias is not None
-    joint = nn.Linear(attention.query.in_features, sum(one.out_features for one in parts), bias=there)
-    joint.weight.data = torch.cat([one.weight for one in parts]).detach()
-    if there:
-        joint.bias.data = torch.cat([one.bias for one in parts]).detach()
-    return joint
+    bias = None if _bias(parts[0]) is None else torch.cat([one.bias for one in parts])
+    return _linear(torch.cat([one.weight for one in parts]), bias)
 
 
 def _attend(self: Any, x: Tensor, mask: Mask = NONE, context: Tensor | None = None, *args: Any, **how: Any) -> Tensor:
