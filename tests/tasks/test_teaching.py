@@ -42,6 +42,16 @@ def test_hidden_states_that_a_map_can_tell_cost_nothing():
     assert float(hidden_alike(s, noise)) > 0.5
 
 
+def test_hidden_states_are_compared_in_float32_in_a_training_in_bf16():
+    """In streams of real ViTs some numbers are a thousand times as large as others: too far apart for bf16."""
+    torch.manual_seed(0)
+    s = torch.randn(64, 9, 24) * torch.logspace(-1, 2, 24) + 5
+    t = s @ torch.randn(24, 24)
+    exact = hidden_alike(s, t)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(hidden_alike(s, t), exact)
+
+
 def test_a_weight_of_nothing_teaches_nothing():
     student, x = net(), torch.randn(2, 1, 8, 8)
     lessons = Lessons(net(width=24, depth=3), weight=0.0)

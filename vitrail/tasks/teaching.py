@@ -37,7 +37,8 @@ def hidden_alike(student: Tensor, teacher: Tensor) -> Tensor:
     """What of a teacher's hidden state (b n w) a linear map of the student's (b n v) cannot tell: 0 if all of it can.
 
     The map is the best one for the batch, by least squares (of the kind of FitNets, Romero et al. 2015): there is
-    nothing of it to keep, and a training that is taken up again goes on as it would have.
+    nothing of it to keep, and a training that is taken up again goes on as it would have. In float32 whatever the
+    models are computed in: with moments in bf16 the map is none.
     """
     s, t = (x.flatten(0, -2).float() for x in (student, teacher))
     if len(s) < ROWS * s.shape[1]:
@@ -46,11 +47,12 @@ def hidden_alike(student: Tensor, teacher: Tensor) -> Tensor:
             f"train.batch, or leave teacher.hidden out."
         )
     s, t = s - s.mean(0), (t - t.mean(0)).detach()
-    with torch.no_grad():
-        moment = s.T @ s
-        held = RIDGE * moment.diagonal().mean().clamp(min=1e-12) * torch.eye(len(moment), device=s.device)
-        best = torch.linalg.solve(moment + held, s.T @ t)
-    return (s @ best - t).square().sum() / t.square().sum().clamp(min=1e-12)
+    with torch.autocast(s.device.type, enabled=False):
+        with torch.no_grad():
+            moment = s.T @ s
+            held = RIDGE * moment.diagonal().mean().clamp(min=1e-12) * torch.eye(len(moment), device=s.device)
+            best = torch.linalg.solve(moment + held, s.T @ t)
+        return (s @ best - t).square().sum() / t.square().sum().clamp(min=1e-12)
 
 
 def relations_alike(student: "Seen", teacher: "Seen") -> Tensor:
@@ -73,7 +75,8 @@ def relations_alike(student: "Seen", teacher: "Seen") -> Tensor:
 def _relation(a: Tensor, b: Tensor, heads: int, mask: Mask | None) -> Tensor:
     """Log softmax(a b^T / sqrt(d)) of tokens (b n w), in so many parts of the width."""
     a, b = (x.float().unflatten(-1, (heads, -1)).transpose(1, 2) for x in (a, b))
-    scores = a @ b.mT * a.shape[-1] ** -0.5
+    with torch.autocast(a.device.type, enabled=False):
+        scores = a @ b.mT * a.shape[-1] ** -0.5
     seen = None if mask is None else mask.visible(scores.shape[-2], scores.shape[-1], scores.device)
     return F.log_softmax(scores if seen is None else scores.masked_fill(~seen, UNSEEN), -1)
 
