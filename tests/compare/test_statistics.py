@@ -24,7 +24,7 @@ def test_the_difference_is_scipys_paired_test():
     one, other = {0: 0.9, 1: 0.8, 2: 0.85, 5: 0.1}, {0: 0.93, 1: 0.82, 2: 0.9, 7: 0.3}
     found = difference(one, other)
     expected = stats.ttest_rel([0.93, 0.82, 0.9], [0.9, 0.8, 0.85])
-    assert found.chance == pytest.approx(expected.pvalue)
+    assert found.p_value == pytest.approx(expected.pvalue)
     assert found.mean.value == pytest.approx(0.1 / 3)
     assert difference({0: 1.0}, {1: 1.0}) is None
     assert difference({0: 1.0}, {0: 2.0}).differs is None

@@ -33,7 +33,7 @@ def test_which_answers_changed():
 
     found = held.compare(said(0, 1, 0, 0, 1), said(0, 0, 1, 1, 1))
     assert (found.gained, found.lost) == (1, 1)
-    assert found.chance == 1
+    assert found.p_value == 1
     assert [(one.what, one.right, one.before, one.after) for one in found.changed] == [
         ("picture 1", "b", "b", "a"),
         ("picture 2", "b", "a", "b"),

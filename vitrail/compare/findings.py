@@ -65,10 +65,10 @@ class Findings:
             for arm in others
             if (apart := difference(self.of(first, at), self.of(arm, at))) is not None
         ]
-        corrected = holm([apart.chance for *_, apart in found])
+        corrected = holm([apart.p_value for *_, apart in found])
         return [
-            (name, at, replace(apart, corrected=chance))
-            for (name, at, apart), chance in zip(found, corrected, strict=True)
+            (name, at, replace(apart, corrected=p_value))
+            for (name, at, apart), p_value in zip(found, corrected, strict=True)
         ]
 
     @property
@@ -93,11 +93,11 @@ class Findings:
     def _clear(self, one: Arm, other: Arm) -> bool:
         """Whether one arm is better than another at one place, and worse at another, both beyond noise."""
         found = [apart for at in self.axis.values if (apart := difference(self.of(one, at), self.of(other, at)))]
-        corrected = holm([apart.chance for apart in found])
+        corrected = holm([apart.p_value for apart in found])
         signs = {
             apart.mean.value > 0
-            for apart, chance in zip(found, corrected, strict=True)
-            if chance is not None and chance < LEVEL
+            for apart, p_value in zip(found, corrected, strict=True)
+            if p_value is not None and p_value < LEVEL
         }
         return len(signs) == 2  # noqa: PLR2004
 

@@ -32,19 +32,19 @@ def mean(values: Sequence[float]) -> Mean:
 
 @dataclass(frozen=True)
 class Difference:
-    """How two arms differ where both had the same seeds and examples: the mean, its interval, and how likely chance
-    alone makes it as large (a paired t-test); None of fewer than two pairs, or where all of them are the same.
+    """How two arms differ where both had the same seeds and examples: the mean, its interval, and its p-value (a
+    paired t-test); None of fewer than two pairs, or where all of them are the same.
     """
 
     mean: Mean
-    chance: float | None
+    p_value: float | None
     corrected: float | None = None  # for as many comparisons as there are (Holm 1979)
 
     @property
     def differs(self) -> bool | None:
         """Whether it is more than noise; None where that cannot be told."""
-        chance = self.chance if self.corrected is None else self.corrected
-        return None if chance is None else chance < LEVEL
+        p_value = self.p_value if self.corrected is None else self.corrected
+        return None if p_value is None else p_value < LEVEL
 
 
 def difference(one: Mapping[Any, float], other: Mapping[Any, float]) -> Difference | None:
@@ -63,14 +63,14 @@ def difference(one: Mapping[Any, float], other: Mapping[Any, float]) -> Differen
     return Difference(found, float(2 * t.sf(abs(found.value) / (spread / math.sqrt(len(both))), len(both) - 1)))
 
 
-def holm(chances: Sequence[float | None]) -> list[float | None]:
-    """Each chance as if it were the only one: the least times as many as there are, the next times one fewer, none
+def holm(p_values: Sequence[float | None]) -> list[float | None]:
+    """Each p-value as if it were the only one: the least times as many as there are, the next times one fewer, none
     below one before it (Holm 1979).
     """
-    order = sorted((chance, number) for number, chance in enumerate(chances) if chance is not None)
-    found, last = list[float | None](chances), 0.0
-    for place, (chance, number) in enumerate(order):
-        last = max(last, min(1.0, (len(order) - place) * chance))
+    order = sorted((p_value, number) for number, p_value in enumerate(p_values) if p_value is not None)
+    found, last = list[float | None](p_values), 0.0
+    for place, (p_value, number) in enumerate(order):
+        last = max(last, min(1.0, (len(order) - place) * p_value))
         found[number] = last
     return found
 

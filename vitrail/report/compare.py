@@ -100,21 +100,20 @@ def _differences(state: Mapping[str, Any], metric: Metric) -> Table:
         between = "" if found["low"] is None else f"{scale * found['low']:+.2f} to {scale * found['high']:+.2f}"
         verdict = {True: "differs", False: "noise", None: "not told by seeds"}[one["differs"]]
         place = [f"{one['at']:g}"] if len(state["axis"]["values"]) > 1 else []
-        chances = [_chance(one["chance"]), _chance(one["corrected"])]
-        rows.append([one["arm"], *place, f"{scale * found['value']:+.2f}{unit}", between, *chances, verdict])
+        p_values = [_p_value(one["p_value"]), _p_value(one["corrected"])]
+        rows.append([one["arm"], *place, f"{scale * found['value']:+.2f}{unit}", between, *p_values, verdict])
     place = [f">{state['axis']['name']}"] if len(state["axis"]["values"]) > 1 else []
     return Table(
         title=f"Against {first}",
-        note="Differences between cells of the same seed and the same examples; how likely chance alone makes their "
-        "mean as large (paired t-test), and the same corrected for how many there are (Holm 1979), by which it is "
-        "judged at 5 %.",
+        note="Differences between cells of the same seed and the same examples, with the p-value of a paired t-test, "
+        "and the same corrected for how many there are (Holm 1979), by which it is judged at 5 %.",
         wide=True,
-        columns=("arm", *place, ">difference", ">95 %", ">chance", ">corrected", "which is"),
+        columns=("arm", *place, ">difference", ">95 %", ">p-value", ">corrected", "which is"),
         rows=rows,
     )
 
 
-def _chance(value: float | None) -> str:
+def _p_value(value: float | None) -> str:
     return "" if value is None else f"{value:.3g}"
 
 

@@ -99,13 +99,13 @@ def _worth(steps: Sequence[Mapping[str, Any]], metric: Metric) -> Table:
                 f"{metric.show(worth['value'])}{between}",
                 "" if step["number"] == 0 else f"{step['drop']:+.2f}",
                 "" if compared is None else f"{compared['gained']}, {compared['lost']}",
-                "" if compared is None else f"{compared['chance']:.3g}",
+                "" if compared is None else f"{compared['p_value']:.3g}",
                 "" if step["number"] == 0 else step["why"] or "kept",
                 f"{step['seconds']:,.0f} s" if step["number"] else "",
             ]
         )
     tests = {step["worth"]["comparison"]["test"] for step in steps if step["worth"]["comparison"]}
-    note = f"Chance: how likely a difference as large as this from the original is by chance ({', '.join(tests)})."
+    note = f"The p-value is that of the difference from the original ({', '.join(tests)})."
     return Table(
         title="What it is worth",
         note=note if tests else "",
@@ -117,7 +117,7 @@ def _worth(steps: Sequence[Mapping[str, Any]], metric: Metric) -> Table:
             f">{metric.name}",
             ">points lost",
             ">became better, worse",
-            ">chance",
+            ">p-value",
             "stays",
             ">time",
         ),

@@ -33,7 +33,7 @@ def wilson(right: int, count: int, z: float = 1.959964) -> tuple[float, float]:
 
 
 def bootstrap(before: Any, after: Any) -> float:
-    """How likely chance alone makes two fractions differ as much, of examples that come as wholes, such as sentences:
+    """The p-value of the difference of two fractions, of examples that come as wholes, such as sentences:
     of each what counts and what it is counted of, (m 2), before and after.
 
     The examples are drawn anew, with replacement, the same for both (Koehn 2004); the share of draws in which the other

@@ -110,11 +110,11 @@ class Changed:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two models on the same examples: how likely chance alone makes them differ as much, by which test; and what they
-    answer differently.
+    """Two models on the same examples: the p-value of their difference, by which test; and what they answer
+    differently.
     """
 
-    chance: float
+    p_value: float
     test: str
     gained: int  # answers that became right
     lost: int  # and that became wrong

@@ -113,7 +113,7 @@ class TestText(EvaluationSet):
     def compare(self, before: Measurement, after: Measurement) -> Comparison:
         pairs = [(one[0], other[0]) for one, other in zip(before.outputs, after.outputs, strict=True)]
         return Comparison(
-            chance=bootstrap(before.outputs, after.outputs),
+            p_value=bootstrap(before.outputs, after.outputs),
             test="paired bootstrap over windows of text",
             gained=sum(now < then for then, now in pairs),
             lost=sum(now > then for then, now in pairs),

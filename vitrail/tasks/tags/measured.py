@@ -78,7 +78,7 @@ class TestTags(EvaluationSet):
         counts = [[(sum(some), len(some)) for some in one] for one in rights]
         pairs = [pair for some in zip(*rights, strict=True) for pair in zip(*some, strict=True)]
         return Comparison(
-            chance=bootstrap(counts[0], counts[1]),
+            p_value=bootstrap(counts[0], counts[1]),
             test="paired bootstrap over sentences",
             gained=sum(now and not then for then, now in pairs),
             lost=sum(then and not now for then, now in pairs),

@@ -83,7 +83,7 @@ class TestPairs(EvaluationSet):
         moved = zip(*(sentence_scores([one[row] for row in rows], wanted) for one in (first, second)), strict=True)
         apart = [now - then for then, now in moved]
         return Comparison(
-            chance=paired_bleu(first, second, targets),
+            p_value=paired_bleu(first, second, targets),
             test="paired bootstrap of BLEU, by sacrebleu",
             gained=sum(one > 0 for one in apart),
             lost=sum(one < 0 for one in apart),

@@ -76,7 +76,7 @@ def score(
 
 
 def paired_bleu(before: Sequence[str], after: Sequence[str], references: Sequence[str]) -> float:
-    """How likely chance alone makes the BLEU of two systems differ as much (Koehn 2004)."""
+    """The p-value of the difference in BLEU of two systems (Koehn 2004)."""
     from sacrebleu.metrics.bleu import BLEU  # noqa: PLC0415
     from sacrebleu.significance import PairedTest  # noqa: PLC0415
 
@@ -85,8 +85,8 @@ def paired_bleu(before: Sequence[str], after: Sequence[str], references: Sequenc
     bleu = BLEU(tokenize=_tokenizer(references), references=[list(references)])
     both: Any = [("before", list(before)), ("after", list(after))]
     _, found = PairedTest(both, {"BLEU": bleu}, None, test_type="bs", n_samples=SAMPLES)()
-    chance: Any = found["BLEU"][1]
-    return 1.0 if chance.p_value is None else float(chance.p_value)
+    second: Any = found["BLEU"][1]
+    return 1.0 if second.p_value is None else float(second.p_value)
 
 
 def sentence_scores(said: Sequence[str], references: Sequence[str]) -> list[float]:
