@@ -6,6 +6,7 @@ import logging
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,10 @@ from vitrail.weights.onnx import INPUT, KEY, OnnxModel, metadata
 
 KINDS = ("MatMul", "Gemm")  # the products that are made eight bits
 LEAST = 256  # numbers of a kernel that is worth it
-NARROW = 16  # numbers that come in or out of a product, below which eight bits gain nothing
+NARROW, SMALL = (
+    16,
+    2**13,
+)  # of a product with fewer numbers coming in or out, and fewer in its matrix, nothing is gained
 FLOATS = ("cnn",)  # families that have bytes on disk alone
 
 
@@ -36,7 +40,7 @@ def quantize_onnx(source: Path, target: Path, keep: Sequence[str] = ()) -> None:
     from onnxruntime.quantization import QuantType, quantize_dynamic  # type: ignore[import-untyped]  # noqa: PLC0415
 
     graph, said = onnx.load(str(source)), metadata(source)
-    keep = [*keep, *(set(_products(graph.graph)) - set(_products(graph.graph, NARROW)))]
+    keep = [*keep, *_products(graph.graph, narrow=True)]
     about, convolves = json.dumps({**said, "int8": True}), said["family"] in FLOATS
     del graph.graph.value_info[:]  # shapes, some of which are those before its matrices were turned
     with _quiet(), tempfile.TemporaryDirectory() as folder, whole(target) as part:
@@ -88,13 +92,13 @@ def products(source: Path) -> list[str]:
 
     if metadata(source)["family"] in FLOATS:
         return []
-    return _products(onnx.load(str(source)).graph, NARROW)
+    return _products(onnx.load(str(source)).graph, narrow=False)
 
 
-def _products(graph: Any, least: int = 0) -> list[str]:
-    """Those with a matrix that has so many rows and columns at least."""
-    held = {one.name: min(one.dims, default=0) for one in graph.initializer}
-    return [node.name for node in graph.node if node.op_type in KINDS and held.get(node.input[1], -1) >= least]
+def _products(graph: Any, *, narrow: bool) -> list[str]:
+    """Those with a matrix that is narrow, or that is not."""
+    held = {one.name: min(one.dims, default=0) < NARROW and prod(one.dims) < SMALL for one in graph.initializer}
+    return [node.name for node in graph.node if node.op_type in KINDS and held.get(node.input[1]) is narrow]
 
 
 def sensitive(source: Path, pictures: Any, progress: Progress = silent) -> list[str]:
