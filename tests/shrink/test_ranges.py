@@ -54,6 +54,7 @@ def seen(weights):
         {"kernel": "relu", "registers": 2},
         {"factors": {"encoder.0.attention.f.key_value": 6, "encoder.1.feed_forward.f.inner": 6}},
         {"position": "rotary", "width": 32},
+        *({"kernel": name, "width": 32} for name in ("local", "axial", "star", "linear", "hashing", "span")),
     ],
     ids=str,
 )

@@ -50,6 +50,8 @@ def test_hidden_states_are_compared_in_float32_in_a_training_in_bf16():
     exact = hidden_alike(s, t)
     with torch.autocast("cpu", torch.bfloat16):
         assert torch.equal(hidden_alike(s, t), exact)
+        inside = _relation(s, s, 4, None)
+    assert torch.equal(inside, _relation(s, s, 4, None))
 
 
 def test_a_weight_of_nothing_teaches_nothing():

@@ -18,10 +18,8 @@ from vitrail.weights.onnx import INPUT, KEY, OnnxModel, metadata
 
 KINDS = ("MatMul", "Gemm")  # the products that are made eight bits
 LEAST = 256  # numbers of a kernel that is worth it
-NARROW, SMALL = (
-    16,
-    2**13,
-)  # of a product with fewer numbers coming in or out, and fewer in its matrix, nothing is gained
+NARROW = 16  # numbers that come in or out of a product, below which there is nothing to gain,
+SMALL = 2**13  # if its matrix has fewer than these
 FLOATS = ("cnn",)  # families that have bytes on disk alone
 
 
@@ -33,8 +31,8 @@ def quantize_onnx(source: Path, target: Path, keep: Sequence[str] = ()) -> None:
     head so too.
 
     One bit is left unused, since two products of bytes may not fit sixteen bits, which processors without VNNI add
-    them in: there the answers would be wrong. Products that are named, and narrow ones, stay as they are. A target that
-    ends in .gz is packed, which takes a fifth of it again: most of the bytes are near 0.
+    them in: there the answers would be wrong. Products that are named, and small narrow ones, stay as they are. A
+    target that ends in .gz is packed, which takes a fifth of it again: most of the bytes are near 0.
     """
     import onnx  # noqa: PLC0415
     from onnxruntime.quantization import QuantType, quantize_dynamic  # type: ignore[import-untyped]  # noqa: PLC0415
@@ -87,7 +85,7 @@ def _held_as_bytes(graph: Any, kinds: Sequence[str]) -> None:
 
 
 def products(source: Path) -> list[str]:
-    """The products of a file that can be made eight bits: those with a matrix that is not narrow, in their order."""
+    """The products of a file that can be made eight bits: those with a matrix, and not narrow."""
     import onnx  # noqa: PLC0415
 
     if metadata(source)["family"] in FLOATS:

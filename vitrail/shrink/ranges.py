@@ -5,7 +5,7 @@ left with few of its 256 steps: in DINOv2's ViT-S/14 four neurons of a layer say
 What that is worth is in bench/README.md.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,31 +16,24 @@ from vitrail.core.attention import Attention
 from vitrail.core.block import FeedForward, Sublayer
 from vitrail.data import Batch
 from vitrail.families import Model
-from vitrail.shrink.importance import every_token, hooked
+from vitrail.shrink.refit import Call, each_input
 from vitrail.weights import Weights
 
 ALPHA = 0.5  # how much of what is uneven in numbers their maps take over (Xiao et al. 2023, section 4)
 FEW = 8  # neurons of a layer that may be apart
 FAR = 1.5  # times as wide as without them a range is, at least, for that
+READ = {Attention: ("query", "key_value"), FeedForward: ("inner",)}  # all maps that read what comes in, of these alone
 
 
-@torch.no_grad()
-def column_maxima(model: Model, call: Callable[[Model, Batch], Any], batches: Iterable[Batch]) -> dict[str, Tensor]:
-    """The largest numbers that come into each linear map of the blocks, in size, by its path and column."""
-    model.eval()
-    maps = {path: one for path, one in model.named_modules() if isinstance(one, nn.Linear) and "." in path}
+def column_maxima(model: Model, call: Call, batches: Iterable[Batch]) -> dict[str, Tensor]:
+    """max|x_j| of what comes into each linear map, (i), by its path."""
     most: dict[str, Tensor] = {}
 
-    def keep(path: str) -> Callable[..., None]:
-        def hook(_: nn.Module, given: Any) -> None:
-            here = given[0].abs().flatten(0, -2).amax(0)
-            most[path] = torch.maximum(most[path], here) if path in most else here
+    def keep(path: str, x: Tensor) -> None:
+        here = x.abs().flatten(0, -2).amax(0)
+        most[path] = torch.maximum(most[path], here) if path in most else here
 
-        return hook
-
-    with every_token(), hooked(one.register_forward_pre_hook(keep(path)) for path, one in maps.items()):
-        for batch in batches:
-            call(model, batch)
+    each_input(model, [path for path, one in model.named_modules() if isinstance(one, nn.Linear)], keep, call, batches)
     return most
 
 
@@ -58,14 +51,14 @@ def even(weights: Weights, most: Mapping[str, Tensor]) -> Weights:
 
     for name, sublayer in _sublayers(model):
         f = sublayer.f
-        paths = [f"{name}.f.{one}" for one in ("query", "key_value", "inner") if hasattr(f, one)]
+        paths = [f"{name}.f.{one}" for one in READ.get(type(f), ())]
         if sublayer.order == "pre" and hasattr(sublayer.norm, "weight") and _whole(model, paths, most):
             s = _scales(most[paths[0]], [state[f"{path}.weight"] for path in paths])
             for part in ("weight", "bias"):
                 times(f"{name}.norm.{part}", 1 / s)
             for path in paths:
                 times(f"{path}.weight", s)
-        if isinstance(f, Attention) and _whole(model, [f"{name}.f.key_value", f"{name}.f.out"], most):
+        if type(f) is Attention and _whole(model, [f"{name}.f.key_value", f"{name}.f.out"], most):
             s = _scales(most[f"{name}.f.out"], [state[f"{name}.f.out.weight"]])
             values = torch.cat([torch.ones(f.widths[0]), 1 / s])  # behind the keys
             times(f"{name}.f.key_value.weight", values[:, None])
@@ -81,7 +74,7 @@ def apart(weights: Weights, most: Mapping[str, Tensor]) -> dict[str, list[int]]:
     found = {}
     for name, sublayer in _sublayers(weights.model()):
         path = f"{name}.f"
-        if not isinstance(sublayer.f, FeedForward) or not _whole(sublayer.f, ["inner", "out"]):
+        if type(sublayer.f) is not FeedForward or not _whole(sublayer.f, ["inner", "out"]):
             continue
         said = most.get(f"{path}.out")
         if said is None or len(said) <= 4 * FEW or getattr(sublayer.f.activation, "takes", 1) > 1:

@@ -95,22 +95,29 @@ def held(covariance: Tensor) -> Tensor:
     return covariance + RIDGE * covariance.diagonal().mean().clamp(min=1e-12) * torch.eye(len(covariance)).double()
 
 
-@torch.no_grad()
 def coming_in(model: Model, paths: Iterable[str], call: Call, batches: Iterable[Batch]) -> dict[str, Seen]:
     """What comes into some linear maps, by their paths, for every token."""
-    model.eval()
     seen = {path: Seen(exact=True) for path in paths}
+    each_input(model, seen, lambda path, x: seen[path].add(x), call, batches)
+    return {path: one for path, one in seen.items() if one.count}
 
-    def keep(path: str) -> Callable[..., None]:
-        def hook(_: nn.Module, given: Any) -> None:
-            seen[path].add(given[0])
 
-        return hook
+@torch.no_grad()
+def each_input(
+    model: Model, paths: Iterable[str], keep: Callable[[str, Tensor], Any], call: Call, batches: Iterable[Batch]
+) -> None:
+    """Have ``keep`` see all that comes into some maps, with their paths, of every token."""
+    model.eval()
 
-    with every_token(), hooked(model.get_submodule(path).register_forward_pre_hook(keep(path)) for path in seen):
+    def hook(path: str) -> Callable[..., None]:
+        def see(_: nn.Module, given: Any) -> None:
+            keep(path, given[0])
+
+        return see
+
+    with every_token(), hooked(model.get_submodule(path).register_forward_pre_hook(hook(path)) for path in paths):
         for batch in batches:
             call(model, batch)
-    return {path: one for path, one in seen.items() if one.count}
 
 
 def followed(
