@@ -103,7 +103,7 @@ def multiply_adds(case: str, system: str) -> int:
 
 
 def table(results: dict[str, dict[str, list[float]]]) -> str:
-    """Milliseconds and the share of the machine's peak, in Markdown; and the fastest peer's time over Vitrail's two."""
+    """Milliseconds and the fraction of the machine's peak, in Markdown; the fastest peer's time over Vitrail's two."""
     ratios = ["fastest peer / vitrail", "/ plain"]
     lines = [f"| | {' | '.join([*SYSTEMS, *ratios])} |", "| --- |" + " ---: |" * (len(SYSTEMS) + 2)]
     for case, seconds in results.items():

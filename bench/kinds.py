@@ -204,10 +204,10 @@ class Learner:
         self.optimizer = adamw(self.model, task.lr, 0.05, (0.9, 0.98))
         self.generator = torch.Generator().manual_seed(seed)
 
-    def step(self, share: float) -> None:
-        """One, with a share of the rate."""
+    def step(self, fraction: float) -> None:
+        """One, with a fraction of the rate."""
         for group in self.optimizer.param_groups:
-            group["lr"] = self.task.lr * share
+            group["lr"] = self.task.lr * fraction
         self.model.train()
         loss = self.task.loss(self.model, self.task.batch(self.generator))
         self.optimizer.zero_grad()

@@ -57,8 +57,10 @@ def main() -> None:
             opened = time.perf_counter() - began
             draws = statistics.median(page.evaluate(DRAW))
             note = page.locator("#note").inner_text() if page.locator("#note").count() else "exact"
-            shares = " / ".join(word for word in note.split() if word.endswith("%"))
-            print(f"| {times} | {path.stat().st_size / 1e6:.1f} | {shares} | {opened:.1f} | {draws:.0f} |", flush=True)
+            fractions = " / ".join(word for word in note.split() if word.endswith("%"))
+            print(
+                f"| {times} | {path.stat().st_size / 1e6:.1f} | {fractions} | {opened:.1f} | {draws:.0f} |", flush=True
+            )
 
 
 if __name__ == "__main__":

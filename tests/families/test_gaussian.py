@@ -103,15 +103,15 @@ def test_pixels_sum_to_the_ratio_of_likelihoods(kind):
 
 
 def test_singular_covariances_are_shrunk_as_scikit_learn_would():
-    """Digits have pixels that never change; by the same share, scikit-learn's least-squares solver says the same."""
+    """Digits have pixels that never change; by the same fraction, scikit-learn's least-squares solver says the same."""
     digits = load_digits()
     x, y = torch.from_numpy(digits.data), torch.from_numpy(digits.target)
     model, found = fitted(x, y, "shared", side=8)
-    (share,) = found.shrinkage
-    assert 0 < share < 0.2
+    (fraction,) = found.shrinkage
+    assert 0 < fraction < 0.2
     centred = x - torch.stack([x[y == one].mean(0) for one in range(10)])[y]
     wanted = ledoit_wolf_shrinkage(centred.numpy(), assume_centered=True)
-    assert share == pytest.approx(wanted, rel=1e-6)
+    assert fraction == pytest.approx(wanted, rel=1e-6)
     own = fitted(x, y, "own", side=8)[1].shrinkage
     assert len(own) == 10
     assert all(0 < one < 1 for one in own)

@@ -65,10 +65,10 @@ def test_ranks_keep_to_a_share_and_lose_alike():
     spectrum = spectra(weights, seen)
     whole = sum(w.numel() for w in weights.values())
     sizes = []
-    for share in (0.8, 0.5, 0.2):
-        chosen = ranks(weights, spectrum, share)
+    for fraction in (0.8, 0.5, 0.2):
+        chosen = ranks(weights, spectrum, fraction)
         size = sum(chosen[p] * sum(w.shape) if p in chosen else w.numel() for p, w in weights.items())
-        assert size <= share * whole
+        assert size <= fraction * whole
         sizes.append(size)
         lost = {p: float(spectrum[p][rank:].sum()) for p, rank in chosen.items()}
         more = {p: float(spectrum[p][rank - 1 :].sum()) for p, rank in chosen.items() if rank > 1}

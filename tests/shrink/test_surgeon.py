@@ -103,7 +103,7 @@ def test_amounts_say_how_parts_are_chosen():
     assert str(Heads("0.25,ablation")) == "heads=0.25,ablation"
     assert str(Heads("0.25,ablation").milder(None)) == "heads=0.125,ablation"
     assert str(Neurons(0.5)) == "neurons=0.5"
-    assert Neurons("0.5, gradient").share == 0.5
+    assert Neurons("0.5, gradient").fraction == 0.5
     for way, amount in ((Neurons, "0.5,ablation"), (Heads, "0.5,"), (Heads, "2,gradient")):
         with pytest.raises(InputError, match=way.name()):
             way(amount)

@@ -127,7 +127,7 @@ def test_tickets_keep_their_zeros_and_a_random_one_stands_beside(run, tmp_path):
     [
         (["head"], "did you mean 'heads'"),
         (["heads="], "has no amount behind the ="),
-        (["heads=2"], "give the share that goes"),
+        (["heads=2"], "give the fraction that goes"),
         (["layers=4"], "4 layers cannot go, since there are 4"),
         (["layers=1.5"], "is no amount for layers"),
         (["merge=none"], "is no amount for merge"),

@@ -41,7 +41,7 @@ def run_cell(folder: Path) -> None:
     for name in asked["measures"]:
         values |= measures[name](model, task)
     counted = weights.config.cost() or cost(weights.config)
-    told = {
+    numbers = {
         "values": values,
         "parameters": counted.parameters,
         "multiply_adds": counted.multiply_adds,
@@ -49,7 +49,7 @@ def run_cell(folder: Path) -> None:
         "steps": run.result.get("steps", 0),
         "by": asked["by"],
     }
-    write_json(folder / DONE, told)
+    write_json(folder / DONE, numbers)
     shutil.rmtree(folder / "checkpoints", ignore_errors=True)
 
 

@@ -58,19 +58,19 @@ def cells(arms: Sequence[Arm], seeds: int, axis: Axis) -> list[Cell]:
 
 def _folders(arms: Sequence[Arm]) -> dict[str, str]:
     """A folder for each arm, none of two, nor of none."""
-    found = dict[str, str]()
+    folders = dict[str, str]()
     for arm in arms:
         plain = slug(arm.name) or "arm"
         tries = (plain if number == 1 else f"{plain}-{number}" for number in count(1))
-        found[arm.name] = next(one for one in tries if one not in found.values())
-    return found
+        folders[arm.name] = next(one for one in tries if one not in folders.values())
+    return folders
 
 
 def read_result(cell: Cell, folder: Path) -> Result:
     """What a finished cell wrote; numbers that are none are left out."""
-    told = read_json(folder / cell.name / DONE)
-    values = {name: value for name, value in told["values"].items() if value is not None}
-    return Result(cell, values, told["parameters"], told["multiply_adds"], told["seconds"], told["steps"])
+    table = read_json(folder / cell.name / DONE)
+    values = {name: value for name, value in table["values"].items() if value is not None}
+    return Result(cell, values, table["parameters"], table["multiply_adds"], table["seconds"], table["steps"])
 
 
 def slug(name: str) -> str:

@@ -97,7 +97,7 @@ class Comparing:
         with self._working("Starting ..."):
             self.plan = planned(self.asked)
         self.folder = self.out or Path("runs") / f"compare-{self.plan.experiment.name}"
-        self.share: float | None = None  # of the epochs that cells would have, where there are minutes
+        self.pace: float | None = None  # of the epochs that cells would have, where there are minutes
         self.epochs: dict[str, int] = {}
         self.data: dict[str, str] = {}  # of each data section, what tells it from others
 
@@ -130,9 +130,9 @@ class Comparing:
             return {}
         state = read_json(path)
         if not isinstance(state, dict) or state.get("asked") != self.asked.same():
-            said = state.get("command", "") if isinstance(state, dict) else ""
+            command = state.get("command", "") if isinstance(state, dict) else ""
             raise InputError(
-                f"{str(self.folder)!r} holds another comparison, `{said}`; give the same with other --seeds or "
+                f"{str(self.folder)!r} holds another comparison, `{command}`; give the same with other --seeds or "
                 f"--fractions, or choose another --out."
             )
         return state
@@ -140,20 +140,20 @@ class Comparing:
     # The cells.
 
     def _paced(self, before: Mapping[str, Any]) -> dict[Cell, dict[str, Any]]:
-        """The recipe of each cell; where there are minutes, with all epochs cut by one share, found once."""
+        """The recipe of each cell; where there are minutes, with all epochs cut by one factor, found once."""
         tables = dict(self.plan.tables)
         if "train.evaluate" not in self.plan.said:
             tables = {cell: seldom(table) for cell, table in tables.items()}
         if self.asked.minutes is None:
             return tables
-        self.share, self.epochs = before.get("share"), dict(before.get("epochs", {}))
+        self.pace, self.epochs = before.get("pace"), dict(before.get("epochs", {}))
         new = {cell.place: table for cell, table in tables.items() if cell.place not in self.epochs}
         looked = {place: self._looked(table) for place, table in new.items()}
-        if self.share is None:
+        if self.pace is None:
             whole = self.asked.seeds * sum(START + seconds for _, seconds in looked.values()) / self._workers
-            self.share = min(1.0, 60 * self.asked.minutes / max(whole, 1e-9))
+            self.pace = min(1.0, 60 * self.asked.minutes / max(whole, 1e-9))
         for place, (epochs, _) in looked.items():
-            self.epochs[place] = max(1, round(self.share * epochs)) if epochs else 0
+            self.epochs[place] = max(1, round(self.pace * epochs)) if epochs else 0
         for cell, table in tables.items():
             if self.epochs[cell.place]:
                 train = {**table.get("train", {}), "epochs": self.epochs[cell.place]}
@@ -179,9 +179,11 @@ class Comparing:
         for cell, table in tables.items():
             folder = self._folder(cell)
             asked = folder.with_name(f"{folder.name}.{ASKED}")
-            told = _table(folder / DONE) or (_table(asked) if folder.is_dir() else {})
+            record = _table(folder / DONE) or (_table(asked) if folder.is_dir() else {})
             own = {"code": code(), "recipe": digest(table), "data": self._data(table)}
-            other = next((name for name, value in own.items() if told and told.get("by", {}).get(name) != value), None)
+            other = next(
+                (name for name, value in own.items() if record and record.get("by", {}).get(name) != value), None
+            )
             if other is not None and (folder / DONE).is_file():
                 strange.append((cell, other))
             elif other is not None:  # it was not finished, and nothing of it counts
@@ -215,10 +217,10 @@ class Comparing:
                 f"{str(self.folder)!r}; choose another --out, or fewer seeds."
             )
         over = f" x {len(axis.values)} of {axis.name}" if len(axis.values) > 1 else ""
-        said = f"{len(tables)} cells: {len(self.plan.experiment.arms)} arms{over} x {self.asked.seeds} seeds"
-        cut = f", with {self.share:.0%} of the epochs" if self.share is not None and self.share < 1 else ""
+        size = f"{len(tables)} cells: {len(self.plan.experiment.arms)} arms{over} x {self.asked.seeds} seeds"
+        cut = f", with {self.pace:.0%} of the epochs" if self.pace is not None and self.pace < 1 else ""
         ended = f", {done} of them done" if done else ""
-        self._say(f"{said}{ended}{cut}, {self._workers} at a time, about {room / 1e6:,.0f} MB, in {self.folder}")
+        self._say(f"{size}{ended}{cut}, {self._workers} at a time, about {room / 1e6:,.0f} MB, in {self.folder}")
 
     @property
     def _workers(self) -> int:
@@ -274,7 +276,7 @@ class Comparing:
             "machine": {"processor": processor(), "cores": cores()},
             "finished": finished,
             "when": time.strftime("%Y-%m-%d"),
-            "share": self.share,
+            "pace": self.pace,
             "epochs": self.epochs,
             "failed": self.failed,
             **findings.table(),
@@ -306,10 +308,10 @@ class Comparing:
 def _table(path: Path) -> dict[str, Any]:
     """What a file says; nothing, if it is not there or not whole."""
     try:
-        told = read_json(path) if path.is_file() else {}
+        table = read_json(path) if path.is_file() else {}
     except InputError:
         return {}
-    return told if isinstance(told, dict) else {}
+    return table if isinstance(table, dict) else {}
 
 
 def _parameters(table: Mapping[str, Any]) -> int:

@@ -59,16 +59,16 @@ class Findings:
         if not self.arms:
             return []
         first, *others = self.arms
-        found = [
+        rows = [
             (arm.name, at, apart)
             for at in self.axis.values
             for arm in others
             if (apart := difference(self.of(first, at), self.of(arm, at))) is not None
         ]
-        corrected = holm([apart.p_value for *_, apart in found])
+        corrected = holm([apart.p_value for *_, apart in rows])
         return [
             (name, at, replace(apart, corrected=p_value))
-            for (name, at, apart), p_value in zip(found, corrected, strict=True)
+            for (name, at, apart), p_value in zip(rows, corrected, strict=True)
         ]
 
     @property
@@ -108,11 +108,11 @@ class Findings:
         first = self.arms[0].name
         clear = [one for one in self.differences if one[2].differs]
         unsure = [one for one in self.differences if one[2].differs is None]
-        found = []
+        lines = []
         for name, at, apart in clear:
             better = (apart.mean.value > 0) == self.metric.higher
             where = f" at {self.axis.name} {at:g}" if len(self.axis.values) > 1 else ""
-            found.append(
+            lines.append(
                 f"{name} is {'better' if better else 'worse'} than {first}{where}: {self._points(apart.mean)}."
             )
         noise = len(self.differences) - len(clear) - len(unsure)
@@ -124,10 +124,10 @@ class Findings:
                 if noise > 1
                 else "The difference"
             )
-            found.append(f"{what} from {first} {'are' if noise > 1 else 'is'} not more than noise.")
+            lines.append(f"{what} from {first} {'are' if noise > 1 else 'is'} not more than noise.")
         if unsure:
-            found.append(f"Of {len(unsure)} differences seeds say nothing: there is one alone, or they change nothing.")
-        return found
+            lines.append(f"Of {len(unsure)} differences seeds say nothing: there is one alone, or they change nothing.")
+        return lines
 
     def _points(self, one: Mean) -> str:
         scale, unit = (100, " points") if self.metric.percent else (1, "")

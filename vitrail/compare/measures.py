@@ -57,8 +57,8 @@ def calibration(model: Any, task: Any) -> dict[str, float]:
     held = task.held_out
     logits = held.measure(model).outputs.double()
     labels = held.pictures.labels
-    sure, said = logits.softmax(1).max(1)
-    right = (said == labels).double()
+    sure, answers = logits.softmax(1).max(1)
+    right = (answers == labels).double()
     bins = (sure * BINS).long().clamp(max=BINS - 1)
     error = 0.0
     for number in range(BINS):
@@ -82,11 +82,11 @@ def no_class(model: Any, task: Any) -> dict[str, float]:
         "noise": torch.randint(0, 256, some.shape, generator=draw, dtype=torch.uint8),
         "shuffled": some.flatten(2)[:, :, order].reshape(some.shape),
     }
-    found, model = {}, model.eval()
+    values, model = {}, model.eval()
     for name, images in strange.items():
         sure = torch.cat([model(held.normalise(unit(part))).double().softmax(1).amax(1) for part in images.split(256)])
-        found[f"sure of {name}"] = float((sure > SURE).double().mean())
-    return found
+        values[f"sure of {name}"] = float((sure > SURE).double().mean())
+    return values
 
 
 def _mixed(pictures: Pictures) -> Pictures:

@@ -75,8 +75,8 @@ def models(base: Base) -> Experiment:
             if family == "vit" and stem is None:  # patches that no convolutions are for
                 continue
             sizes = range(4, 257, 2) if family == "cnn" else range(8, 513, 8)
-            found = matched(family, target, by, map(make, sizes))  # type: ignore[arg-type]
-            arms.append(Arm(f"{name}, {words}", _named(family, found)))
+            arm_fields = matched(family, target, by, map(make, sizes))  # type: ignore[arg-type]
+            arms.append(Arm(f"{name}, {words}", _named(family, arm_fields)))
     return Experiment(
         "models",
         "Which learns more from how many pictures: convolutions, attention, or both?",

@@ -139,15 +139,15 @@ def _recipes(paths: Sequence[str]) -> tuple[list[Arm], Table]:
 
 def _settings(asked: Asked, experiment: Experiment, axis: Axis) -> dict[str, Any]:
     """What is set for all arms, which is not what they differ by."""
-    found = _flat(override({}, asked.settings))
+    fields = _flat(override({}, asked.settings))
     every = set.intersection(*(set(arm.fields) for arm in experiment.arms))
     apart = {name for name in every if len({repr(arm.fields[name]) for arm in experiment.arms}) > 1}
-    for name in found:
+    for name in fields:
         if name in apart and experiment.name != "recipes":
             raise InputError(f"{name} is what is compared; leave it out of --set.")
         if name in (*axis.fields(axis.values[0]), "train.seed") or (name == "data.use" and asked.fractions):
             raise InputError(f"{name} is what cells differ by; leave it out of --set.")
-    return found
+    return fields
 
 
 def _table(base: Table, cell: Cell, axis: Axis, experiment: Experiment, settings: Mapping[str, Any]) -> Table:
@@ -168,12 +168,12 @@ def _table(base: Table, cell: Cell, axis: Axis, experiment: Experiment, settings
 
 def _same_examples(tables: Mapping[Cell, Table]) -> None:
     """Whatever is compared is measured on the same."""
-    found = {
+    sources = {
         repr([(name, table.get("data", {}).get(name)) for name in MEASURED]): cell.arm.name
         for cell, table in tables.items()
     }
-    if len(found) > 1:
-        one, other, *_ = found.values()
+    if len(sources) > 1:
+        one, other, *_ = sources.values()
         raise InputError(f"{one} and {other} are measured on different examples, and cannot be compared.")
 
 

@@ -26,8 +26,8 @@ def data_digest(table: Mapping[str, Any]) -> str:
                 while piece := content.read(PIECE):
                     digest.update(piece)
         else:
-            told = file.stat()
-            digest.update(f"{told.st_size} {told.st_mtime_ns}".encode())
+            status = file.stat()
+            digest.update(f"{status.st_size} {status.st_mtime_ns}".encode())
     return digest.hexdigest()
 
 

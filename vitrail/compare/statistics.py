@@ -52,15 +52,15 @@ def difference(one: Mapping[Any, float], other: Mapping[Any, float]) -> Differen
     both = [other[key] - one[key] for key in one if key in other]
     if not both:
         return None
-    found = mean(both)
+    average = mean(both)
     if len(both) < 2:  # noqa: PLR2004
-        return Difference(found, None)
+        return Difference(average, None)
     spread = stdev(both)
-    if spread <= SAME * abs(found.value):  # seeds change nothing, and say nothing of what others would
-        return Difference(found, 1.0 if found.value == 0 else None)
+    if spread <= SAME * abs(average.value):  # seeds change nothing, and say nothing of what others would
+        return Difference(average, 1.0 if average.value == 0 else None)
     from scipy.stats import t  # type: ignore[import-untyped]  # noqa: PLC0415  # a second, for those who compare
 
-    return Difference(found, float(2 * t.sf(abs(found.value) / (spread / math.sqrt(len(both))), len(both) - 1)))
+    return Difference(average, float(2 * t.sf(abs(average.value) / (spread / math.sqrt(len(both))), len(both) - 1)))
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
@@ -68,11 +68,11 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
     below one before it (Holm 1979).
     """
     order = sorted((p_value, number) for number, p_value in enumerate(p_values) if p_value is not None)
-    found, last = list[float | None](p_values), 0.0
-    for place, (p_value, number) in enumerate(order):
-        last = max(last, min(1.0, (len(order) - place) * p_value))
-        found[number] = last
-    return found
+    corrected, last = list[float | None](p_values), 0.0
+    for index, (p_value, number) in enumerate(order):
+        last = max(last, min(1.0, (len(order) - index) * p_value))
+        corrected[number] = last
+    return corrected
 
 
 def _quantile(freedom: int) -> float:
@@ -85,9 +85,9 @@ def crossings(one: Sequence[tuple[float, float]], other: Sequence[tuple[float, f
     """Where two curves over the same places, logarithmic, change which of them is above: between two of them."""
     there = dict(other)
     both = [(x, y - there[x]) for x, y in sorted(one) if x in there and y != there[x]]
-    found = []
+    points = []
     for (left, before), (right, after) in pairwise(both):
         if before * after < 0:
-            share = before / (before - after)
-            found.append(math.exp((1 - share) * math.log(left) + share * math.log(right)))
-    return found
+            weight = before / (before - after)
+            points.append(math.exp((1 - weight) * math.log(left) + weight * math.log(right)))
+    return points

@@ -15,7 +15,7 @@ from vitrail.weights import Weights
 from vitrail.weights.onnx import save_onnx
 from vitrail.weights.onnx_translator import save_translator, takes_steps
 
-FLOAT = (0.05, 0.15, 0.3)  # shares of the products, the most sensitive ones, that may stay as they are
+FLOAT = (0.05, 0.15, 0.3)  # fractions of the products, the most sensitive ones, that may stay as they are
 
 Kept = Mapping[Path, Sequence[str]]  # of a file, the products that stay as they are
 
@@ -66,6 +66,6 @@ def keeping(files: Sequence[Path], pictures: Callable[[], Any], progress: Progre
         yield {last: every[last][-1:]}, ", but for the product that says the tokens"
         return
     ordered = sensitive(last, pictures(), progress)
-    for share in FLOAT:
-        some = ordered[: max(1, round(share * len(ordered)))]
+    for fraction in FLOAT:
+        some = ordered[: max(1, round(fraction * len(ordered)))]
         yield {last: some}, f", but for {len(some)} of {len(ordered)} products"

@@ -56,11 +56,11 @@ def costs(run: Run) -> Costs:
 
 def _files(run: Run, weights: Weights) -> list[Path]:
     """What answers: ONNX files, tensors, or weights from elsewhere, which may be several files."""
-    place = Path(weights.path) if Path(weights.path).exists() else run.path
-    if run.answers or place.is_file():
-        return run.answers or [place]
-    own = place / "model.safetensors"
-    return [own] if own.is_file() else [file for file in place.iterdir() if file.suffix in KINDS]
+    path = Path(weights.path) if Path(weights.path).exists() else run.path
+    if run.answers or path.is_file():
+        return run.answers or [path]
+    own = path / "model.safetensors"
+    return [own] if own.is_file() else [file for file in path.iterdir() if file.suffix in KINDS]
 
 
 def times(systems: Mapping[str, Any], count: int, progress: Progress = silent) -> dict[str, list[float]]:
@@ -104,9 +104,9 @@ def peak(run: Run) -> int | None:
     A process of its own, since memory that was freed is not given back.
     """
     command = [sys.executable, "-m", __name__, run.name]
-    told = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
-    lines = told.stdout.split()
-    return int(lines[-1]) if told.returncode == 0 and lines and lines[-1].isdigit() else None
+    process = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    lines = process.stdout.split()
+    return int(lines[-1]) if process.returncode == 0 and lines and lines[-1].isdigit() else None
 
 
 def _answer(name: str) -> None:

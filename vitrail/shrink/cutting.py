@@ -24,31 +24,31 @@ class Image(Change):
 
     @classmethod
     def checked(cls, amount: float | str) -> float:
-        return count_or_share(cls, amount, "the pixels of a side, such as 168, or the share of the patches that go")
+        return count_or_share(cls, amount, "the pixels of a side, such as 168, or the fraction of the patches that go")
 
     def grid(self, weights: Weights) -> tuple[int, int]:
         """Patches down and across."""
         config = weights.config
-        side = self.share / min(config.size) if self.share >= 1 else (1 - self.share) ** 0.5
+        side = self.fraction / min(config.size) if self.fraction >= 1 else (1 - self.fraction) ** 0.5
         down, across = (max(1, round(side * count)) for count in config.grid)
         return down, across
 
     def milder(self, weights: Weights) -> "Image | None":
-        if self.share < 1:
-            half = Image(round(self.share / 2, 4))
+        if self.fraction < 1:
+            half = Image(round(self.fraction / 2, 4))
             return half if half.grid(weights) not in (self.grid(weights), weights.config.grid) else None
         patch, side = weights.config.patch, min(weights.config.size)
-        between = round((self.share + side) / 2 / patch) * patch
-        return Image(between) if self.share < between < side else None
+        between = round((self.fraction + side) / 2 / patch) * patch
+        return Image(between) if self.fraction < between < side else None
 
     def check(self, weights: Weights) -> None:
         if weights.family != "vit":
             raise InputError(f"{weights.path!r} is a {weights.family}, whose pictures are not cut in patches.")
         config, sides = weights.config, " x ".join(map(str, weights.config.size))
-        if self.share >= 1 and (self.share % config.patch or self.share >= min(config.size)):
+        if self.fraction >= 1 and (self.fraction % config.patch or self.fraction >= min(config.size)):
             raise InputError(
-                f"pictures of {self.share:g} pixels are not smaller ones of whole patches, where they have {sides} in "
-                f"patches of {config.patch}."
+                f"pictures of {self.fraction:g} pixels are not smaller ones of whole patches, where they have {sides} "
+                f"in patches of {config.patch}."
             )
         if self.grid(weights) == config.grid:
             raise InputError(
@@ -109,11 +109,11 @@ class Layers(Change):
 
     @classmethod
     def checked(cls, amount: float | str) -> float:
-        return count_or_share(cls, amount, "how many go, or which share, such as 0.25")
+        return count_or_share(cls, amount, "how many go, or which fraction, such as 0.25")
 
     def count(self, depth: int) -> int:
         """How many go."""
-        many = int(self.share) if self.share >= 1 else max(1, round(self.share * depth))
+        many = int(self.fraction) if self.fraction >= 1 else max(1, round(self.fraction * depth))
         if many >= depth:
             raise InputError(f"{many} layers cannot go, since there are {depth}; one stays.")
         return many
@@ -146,8 +146,8 @@ class Parts(Change):
 
     @classmethod
     def checked(cls, amount: float | str) -> float | str:
-        share, comma, how = str(amount).partition(",")
-        number = super().checked(share)
+        fraction, comma, how = str(amount).partition(",")
+        number = super().checked(fraction)
         if comma and how.strip() not in cls.choices:
             known = ", ".join(cls.choices)
             raise InputError(
@@ -156,7 +156,7 @@ class Parts(Change):
         return f"{number:g},{how.strip()}" if comma else number
 
     @property
-    def share(self) -> float:
+    def fraction(self) -> float:
         return float(str(self.amount).partition(",")[0])
 
     @property
@@ -165,13 +165,13 @@ class Parts(Change):
         return str(self.amount).partition(",")[2]
 
     def milder(self, weights: Weights) -> "Parts":  # noqa: ARG002
-        return type(self)(",".join(filter(None, (f"{round(self.share / 2, 4):g}", self.how))))
+        return type(self)(",".join(filter(None, (f"{round(self.fraction / 2, 4):g}", self.how))))
 
     def scores(self, model: Model, maps: Sequence[str | None], wide: int, shop: Workshop) -> list[Tensor]:
         """How much each part is missed where the others are fitted to do without it; there may be none in a layer."""
         there = {path: wide for path in maps if path is not None}
-        found = missed(model, there, shop.loss, shop.batches(model, passes=3), shop.progress)
-        return [torch.zeros(0) if path is None else found[path] for path in maps]
+        scores = missed(model, there, shop.loss, shop.batches(model, passes=3), shop.progress)
+        return [torch.zeros(0) if path is None else scores[path] for path in maps]
 
 
 @ways.add("heads")
@@ -190,15 +190,15 @@ class Heads(Parts):
         model = weights.model().float()
         count = sum(heads for heads, _ in config.layers)
         if self.how == "ablation":
-            matter = heads_left_out(model, shop.loss, shop.batches(model, passes=count), shop.progress)
+            scores = heads_left_out(model, shop.loss, shop.batches(model, passes=count), shop.progress)
         elif self.how == "gradient":
-            found, _ = by_gradient(model, shop.loss, shop.batches(model, passes=3))
-            matter = [one / one.norm().clamp(min=1e-30) for one in found]  # as Michel et al. do
+            importance, _ = by_gradient(model, shop.loss, shop.batches(model, passes=3))
+            scores = [one / one.norm().clamp(min=1e-30) for one in importance]  # as Michel et al. do
         else:
             wide = config.rank or config.head or config.width // config.most_heads
             maps = [_path(layer, "attention") if heads else None for layer, (heads, _) in enumerate(config.layers)]
-            matter = self.scores(model, maps, wide, shop)
-        stay = _stay(matter, round(self.share * count), even=1)
+            scores = self.scores(model, maps, wide, shop)
+        stay = _stay(scores, round(self.fraction * count), even=1)
         left = [len(one) for one in stay]
         note = f"{count} -> {sum(left)} heads ({' '.join(map(str, left))})"
         return Made(shop.followed(cut(weights, Kept(heads=stay)), weights), note)
@@ -219,11 +219,11 @@ class Neurons(Parts):
         model = weights.model().float()
         count = sum(hidden for _, hidden in config.layers)
         if self.how == "gradient":
-            _, matter = by_gradient(model, shop.loss, shop.batches(model, passes=3))
+            _, scores = by_gradient(model, shop.loss, shop.batches(model, passes=3))
         else:
             maps = [_path(layer, "feed_forward") if some else None for layer, (_, some) in enumerate(config.layers)]
-            matter = self.scores(model, maps, 1, shop)
-        stay = _stay(matter, round(self.share * count), even=EVEN)
+            scores = self.scores(model, maps, 1, shop)
+        stay = _stay(scores, round(self.fraction * count), even=EVEN)
         left = [len(one) for one in stay]
         note = f"{count:,} -> {sum(left):,} neurons ({' '.join(map(str, left))})"
         return Made(shop.followed(cut(weights, Kept(neurons=stay)), weights), note)
@@ -234,28 +234,28 @@ def _path(layer: int, sublayer: str) -> str:
     return f"{STACK}.{layer}.{sublayer}.f.out"
 
 
-def _stay(matter: list[Tensor], gone: int, even: int) -> list[list[int]]:
+def _stay(scores: list[Tensor], gone: int, even: int) -> list[list[int]]:
     """What stays of each layer, so many going over all layers: those that matter least, some of each layer staying.
 
     Numbers of what stays are rounded to multiples of ``even``, where there are as many.
     """
-    every = torch.cat(matter)
+    every = torch.cat(scores)
     order = every.argsort()
-    layer = torch.cat([torch.full((len(one),), number) for number, one in enumerate(matter)])
-    place = torch.cat([torch.arange(len(one)) for one in matter])
-    left = [len(one) for one in matter]
-    least = [min(even, len(one)) for one in matter]
-    out: list[set[int]] = [set() for _ in matter]
+    layer = torch.cat([torch.full((len(one),), number) for number, one in enumerate(scores)])
+    index = torch.cat([torch.arange(len(one)) for one in scores])
+    left = [len(one) for one in scores]
+    least = [min(even, len(one)) for one in scores]
+    out: list[set[int]] = [set() for _ in scores]
     for one in order.tolist():
         if gone <= 0:
             break
         number = int(layer[one])
         if left[number] > least[number]:
-            out[number].add(int(place[one]))
+            out[number].add(int(index[one]))
             left[number] -= 1
             gone -= 1
     stay = []
-    for number, one in enumerate(matter):
+    for number, one in enumerate(scores):
         count = max(least[number], round(left[number] / even) * even) if even > 1 else left[number]
         stay.append(sorted(one.argsort(descending=True)[: min(len(one), count)].tolist()))
     return stay

@@ -67,23 +67,23 @@ def _own(x: Tensor, like: Tensor) -> Tensor:
 def spectra(weights: Mapping[str, Tensor], seen: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
     """The singular values of each map on what comes in, squared: what is lost when those from a rank on are left out.
 
-    As shares of the map's own whole, so that maps are compared by what they lose.
+    As fractions of the map's own whole, so that maps are compared by what they lose.
     """
-    found = {}
+    spectrum = {}
     for path, weight in weights.items():
         w = weight.double()
         if seen is not None:
             w = w @ _root(seen[path])
         squares = torch.linalg.svdvals(w) ** 2
-        found[path] = squares / squares.sum()
-    return found
+        spectrum[path] = squares / squares.sum()
+    return spectrum
 
 
-def ranks(weights: Mapping[str, Tensor], spectrum: Mapping[str, Tensor], share: float) -> dict[str, int]:
-    """The rank of each map, chosen so that all together have at most this share of their numbers, if that can be.
+def ranks(weights: Mapping[str, Tensor], spectrum: Mapping[str, Tensor], fraction: float) -> dict[str, int]:
+    """The rank of each map, chosen so that all together have at most this fraction of their numbers, if that can be.
 
-    All maps lose the same share of what comes through them, the least that is enough. A map that would not be smaller
-    as a product stays whole, and is not named.
+    All maps lose the same fraction of what comes through them, the least that is enough. A map that would not be
+    smaller as a product stays whole, and is not named.
     """
     whole = sum(weight.numel() for weight in weights.values())
     lost = {path: one.flip(0).cumsum(0).flip(0) for path, one in spectrum.items()}  # without those from a rank on
@@ -91,7 +91,7 @@ def ranks(weights: Mapping[str, Tensor], spectrum: Mapping[str, Tensor], share: 
     low, high = 0, len(every) - 1
     while low < high:
         middle = (low + high) // 2
-        if _size(weights, _losing(weights, lost, float(every[middle]))) <= share * whole:
+        if _size(weights, _losing(weights, lost, float(every[middle]))) <= fraction * whole:
             high = middle
         else:
             low = middle + 1
@@ -99,9 +99,9 @@ def ranks(weights: Mapping[str, Tensor], spectrum: Mapping[str, Tensor], share: 
 
 
 def _losing(weights: Mapping[str, Tensor], lost: Mapping[str, Tensor], most: float) -> dict[str, int]:
-    """The smallest ranks at which maps lose no more than a share, of those that are then smaller."""
-    found = {path: max(1, int((one > most).sum())) for path, one in lost.items()}
-    return {path: rank for path, rank in found.items() if rank * sum(weights[path].shape) < weights[path].numel()}
+    """The smallest ranks at which maps lose no more than a fraction, of those that are then smaller."""
+    smallest = {path: max(1, int((one > most).sum())) for path, one in lost.items()}
+    return {path: rank for path, rank in smallest.items() if rank * sum(weights[path].shape) < weights[path].numel()}
 
 
 def _size(weights: Mapping[str, Tensor], chosen: Mapping[str, int]) -> int:
@@ -130,22 +130,22 @@ def factored(weights: Weights, chosen: Mapping[str, int], seen: Mapping[str, Ten
 
 def tables(model: Model) -> dict[str, nn.Embedding]:
     """The tables of tokens that are whole, by their paths, one of those that are the same."""
-    found: dict[int, tuple[str, nn.Embedding]] = {}
+    by_weight: dict[int, tuple[str, nn.Embedding]] = {}
     for path, part in model.named_modules():
         table = part.table if isinstance(part, TokenEmbedding) else None
         if isinstance(table, nn.Embedding):
-            found.setdefault(id(table.weight), (f"{path}.table", table))
-    return dict(found.values())
+            by_weight.setdefault(id(table.weight), (f"{path}.table", table))
+    return dict(by_weight.values())
 
 
 @torch.no_grad()
 def counts(model: Model, call: Callable[[Model, Batch], Any], batches: Iterable[Batch]) -> dict[str, Tensor]:
     """How often each token comes into each table, (v)."""
-    found = {path: torch.zeros(table.num_embeddings) for path, table in tables(model).items()}
+    often = {path: torch.zeros(table.num_embeddings) for path, table in tables(model).items()}
     paths = {id(table.weight): path for path, table in tables(model).items()}
 
     def count(module: Any, given: Any, _: Any) -> None:
-        found[paths[id(module.weight)]] += given[0].flatten().bincount(minlength=module.num_embeddings)
+        often[paths[id(module.weight)]] += given[0].flatten().bincount(minlength=module.num_embeddings)
 
     tokens = (part.table for part in model.modules() if isinstance(part, TokenEmbedding))
     whole = [table for table in dict.fromkeys(tokens) if isinstance(table, nn.Embedding)]
@@ -153,7 +153,7 @@ def counts(model: Model, call: Callable[[Model, Batch], Any], batches: Iterable[
     with hooked(table.register_forward_hook(count) for table in whole):
         for batch in batches:
             call(model, batch)
-    return found
+    return often
 
 
 def factored_tables(weights: Weights, inner: int, seen: Mapping[str, Tensor] | None = None) -> Weights:

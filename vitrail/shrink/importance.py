@@ -111,10 +111,10 @@ def _watched(blocks: Sequence[Block]) -> Iterator[dict[tuple[str, int], list[Ten
         return module.register_forward_hook(keep)
 
     read = (watch(one.attention.f.kernel, ("heads", layer)) for layer, one in enumerate(blocks) if one.attention)
-    said = (
+    neurons = (
         watch(one.feed_forward.f.activation, ("neurons", layer)) for layer, one in enumerate(blocks) if one.feed_forward
     )
-    with hooked([*read, *said]):
+    with hooked([*read, *neurons]):
         yield seen
 
 

@@ -37,9 +37,9 @@ def quantize_onnx(source: Path, target: Path, keep: Sequence[str] = ()) -> None:
     import onnx  # noqa: PLC0415
     from onnxruntime.quantization import QuantType, quantize_dynamic  # type: ignore[import-untyped]  # noqa: PLC0415
 
-    graph, said = onnx.load(str(source)), metadata(source)
+    graph, facts = onnx.load(str(source)), metadata(source)
     keep = [*keep, *_products(graph.graph, narrow=True)]
-    about, convolves = json.dumps({**said, "int8": True}), said["family"] in FLOATS
+    about, convolves = json.dumps({**facts, "int8": True}), facts["family"] in FLOATS
     del graph.graph.value_info[:]  # shapes, some of which are those before its matrices were turned
     with _quiet(), tempfile.TemporaryDirectory() as folder, whole(target) as part:
         bare = Path(folder) / "bare.onnx"
@@ -55,11 +55,11 @@ def quantize_onnx(source: Path, target: Path, keep: Sequence[str] = ()) -> None:
                 weight_type=QuantType.QInt8,
                 extra_options={"DefaultTensorType": onnx.TensorProto.FLOAT},  # of what comes out of ONNX Runtime's own
             )
-        made = onnx.load(str(bare if convolves else part))
-        _held_as_bytes(made.graph, ("Conv", "Gemm") if convolves else ("Conv",))
-        onnx.helper.set_model_props(made, {KEY: about})
-        held = made.SerializeToString()
-        part.write_bytes(gzip.compress(held, mtime=0) if target.suffix == ".gz" else held)
+        model = onnx.load(str(bare if convolves else part))
+        _held_as_bytes(model.graph, ("Conv", "Gemm") if convolves else ("Conv",))
+        onnx.helper.set_model_props(model, {KEY: about})
+        data = model.SerializeToString()
+        part.write_bytes(gzip.compress(data, mtime=0) if target.suffix == ".gz" else data)
 
 
 def _held_as_bytes(graph: Any, kinds: Sequence[str]) -> None:

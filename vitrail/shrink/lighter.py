@@ -31,7 +31,7 @@ class Factor(Change):
         if shop.task is not None:
             seen = inputs(model, shop.loss, shop.batches(model, passes=2))
             whole = {path: weight for path, weight in whole.items() if path in seen}
-        chosen = ranks(whole, spectra(whole, seen), 1 - self.share)
+        chosen = ranks(whole, spectra(whole, seen), 1 - self.fraction)
         chosen = {path: max(EVEN, rank // EVEN * EVEN) for path, rank in chosen.items()}
         chosen = {path: rank for path, rank in chosen.items() if rank * sum(whole[path].shape) < whole[path].numel()}
         if not chosen:
@@ -43,7 +43,7 @@ class Factor(Change):
         size = max((table.weight.shape for table in tables(model).values()), default=None)
         if size is None:
             return Made(made, note)
-        inner = int((1 - self.share) * size.numel() / sum(size)) // EVEN * EVEN
+        inner = int((1 - self.fraction) * size.numel() / sum(size)) // EVEN * EVEN
         if inner < EVEN:
             return Made(made, note)
         often = None if shop.task is None else counts(model, shop.loss, shop.batches(model, passes=2))
@@ -61,10 +61,10 @@ class Merge(Change):
 
     @classmethod
     def checked(cls, amount: float | str) -> float:
-        return count_or_share(cls, amount, "how many tokens go in each layer, or which share in all")
+        return count_or_share(cls, amount, "how many tokens go in each layer, or which fraction in all")
 
     def milder(self, weights: Weights) -> "Merge | None":  # noqa: ARG002
-        half = self.share / 2 if self.share < 1 else self.share // 2
+        half = self.fraction / 2 if self.fraction < 1 else self.fraction // 2
         return Merge(half) if half else None
 
     def check(self, weights: Weights) -> None:
@@ -73,7 +73,9 @@ class Merge(Change):
         self._merging(weights.config)
 
     def _merging(self, config: Any) -> Any:
-        many = int(self.share) if self.share >= 1 else max(1, round(self.share * config.patches / config.depth))
+        many = (
+            int(self.fraction) if self.fraction >= 1 else max(1, round(self.fraction * config.patches / config.depth))
+        )
         return type(config)(**{**config.model_dump(), "merge": many})
 
     def make(self, weights: Weights, shop: Workshop) -> Made:

@@ -19,7 +19,7 @@ from vitrail.shrink.answers import keeping, quantize_all, small_name, write_whol
 from vitrail.shrink.material import Material, size_of
 from vitrail.shrink.ranges import column_maxima
 from vitrail.shrink.students import Tickets
-from vitrail.shrink.tickets import ROUNDS, first_values, largest, shares, ticket
+from vitrail.shrink.tickets import ROUNDS, first_values, fractions, largest, ticket
 from vitrail.shrink.way import FIT, Change, Way, Workshop
 from vitrail.tasks import parse_recipe
 from vitrail.tasks.registry import tasks
@@ -95,16 +95,16 @@ class Maker:
     def finish(self, way: Way, before: Run, folder: Path, minutes: float | None) -> Outcome:
         """The second half: what is left learns again, where that helps, and is written as it is to be used."""
         if isinstance(way, Tickets):
-            return self._ticket(way.share, before, folder, minutes)
+            return self._ticket(way.fraction, before, folder, minutes)
         aside = _aside(folder)
-        told = read_json(aside / MADE)
-        if "learned" not in told:
-            told["learned"] = self._learned(way, Run(aside), folder, told, minutes)
-            write_json(aside / MADE, told)
-        note = told["note"]
-        if told["bits"] or told["int8"] or told["sparse"]:
-            note += self._few_bits(Run(folder), told["bits"], int8=told["int8"], sparse=told["sparse"])
-        return Outcome(note, told["learned"])
+        plan = read_json(aside / MADE)
+        if "learned" not in plan:
+            plan["learned"] = self._learned(way, Run(aside), folder, plan, minutes)
+            write_json(aside / MADE, plan)
+        note = plan["note"]
+        if plan["bits"] or plan["int8"] or plan["sparse"]:
+            note += self._few_bits(Run(folder), plan["bits"], int8=plan["int8"], sparse=plan["sparse"])
+        return Outcome(note, plan["learned"])
 
     def done(self, folder: Path) -> None:
         """Remove what was needed to make it."""
@@ -117,15 +117,15 @@ class Maker:
         for one in (folder, *folder.parent.glob(f"{folder.name}.*")):
             shutil.rmtree(one, ignore_errors=True)
 
-    def _learned(self, way: Way, cut: Run, folder: Path, told: dict[str, Any], minutes: float | None) -> float | None:
+    def _learned(self, way: Way, cut: Run, folder: Path, plan: dict[str, Any], minutes: float | None) -> float | None:
         """Have what is left learn again, unless it lost little; the number that it had before."""
         if way.trains and self.recipe is not None:
             value = self.value(cut)
-            if told["fresh"] or self.loses(value) > self.most / 2:
-                recipe = self._taught(cut, told["lessons"], minutes)
-                recipe["weights"] |= {"zeros": True} if told["sparse"] else {}
-                self._train(self._from_scratch(recipe, cut) if told["fresh"] else recipe, folder)
-                return None if told["fresh"] else value
+            if plan["fresh"] or self.loses(value) > self.most / 2:
+                recipe = self._taught(cut, plan["lessons"], minutes)
+                recipe["weights"] |= {"zeros": True} if plan["sparse"] else {}
+                self._train(self._from_scratch(recipe, cut) if plan["fresh"] else recipe, folder)
+                return None if plan["fresh"] else value
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(cut.path, folder, ignore=shutil.ignore_patterns(MADE))
         return None
@@ -188,8 +188,8 @@ class Maker:
             return run
 
         first, learned = first_values(original, weights), weights.state
-        for number, share in enumerate(shares(sparsity), 1):
-            stays = largest(learned, share)
+        for number, fraction in enumerate(fractions(sparsity), 1):
+            stays = largest(learned, fraction)
             run = trained(f"round-{number}", ticket(first, stays))
             learned = run.weights().state
         other = trained("random", ticket(first_values(original, weights, seed=10_007), stays))
@@ -198,10 +198,10 @@ class Maker:
         bits, int8 = before.about.get("packed"), "answers" in before.about
         if bits or int8:
             self._few_bits(Run(folder), bits, int8=int8, sparse=True)
-        said = "" if self.material is None else self.material.metric.show(self.value(other))
+        value = "" if self.material is None else self.material.metric.show(self.value(other))
         kept = sum(int(one.sum()) for one in stays.values())
         whole = sum(one.numel() for one in stays.values())
-        return Outcome(f"{kept:,} of {whole:,} numbers stay, in {ROUNDS} rounds; a random ticket comes to {said}")
+        return Outcome(f"{kept:,} of {whole:,} numbers stay, in {ROUNDS} rounds; a random ticket comes to {value}")
 
     def _few_bits(self, run: Run, bits: int | None, *, int8: bool, sparse: bool) -> str:
         """Write its matrices in few bits, and a file that runs as int8; what more is to be said of it."""
@@ -217,13 +217,13 @@ class Maker:
             names = [small_name(file) for file in files]
             named = names[0] if len(names) == 1 else names
             run.derive(run.path, weights, self.command, bits=bits, sparse=sparse, **about, answers=named)
-            for kept, said in keeping(files, lambda: self._pictures(weights), self.progress):  # noqa: B007
+            for kept, note in keeping(files, lambda: self._pictures(weights), self.progress):  # noqa: B007
                 quantize_all(files, kept, run.path)
                 if self.material is None or self.loses(self.value(Run(run.path))) <= self.most:
                     break
         finally:
             shutil.rmtree(aside, ignore_errors=True)
-        return said
+        return note
 
     def _ranges(self, weights: Weights) -> dict[str, Tensor]:
         """The largest numbers that come into the maps of a ViT, on some examples to learn from."""

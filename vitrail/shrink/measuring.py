@@ -38,9 +38,9 @@ class Scale:
         for count in BATCHES:
             calls = {what: self._asking(each.model, count) for what, each in (("original", self.first), ("now", one))}
             with self.working(f"Timing {run.path.name}, {count} at a time ..."):
-                found = times(calls, count)
-            taken.append(summed(count, found["now"]))
-            faster.append(1.0 if number == 0 else ratio(found["original"], found["now"]))
+                seconds = times(calls, count)
+            taken.append(summed(count, seconds["now"]))
+            faster.append(1.0 if number == 0 else ratio(seconds["original"], seconds["now"]))
         return Step(number, name, done, costs(run), tuple(taken), tuple(faster), *self._worth(one))
 
     def value(self, run: Run) -> float:

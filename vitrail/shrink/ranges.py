@@ -71,18 +71,18 @@ def apart(weights: Weights, most: Mapping[str, Tensor]) -> dict[str, list[int]]:
     """The few neurons of feed-forwards without which a range is much narrower, by the path of the feed-forward: those
     that a product of their own is for (as in LLM.int8, Dettmers et al. 2022).
     """
-    found = {}
+    groups = {}
     for name, sublayer in _sublayers(weights.model()):
         path = f"{name}.f"
         if type(sublayer.f) is not FeedForward or not _whole(sublayer.f, ["inner", "out"]):
             continue
-        said = most.get(f"{path}.out")
-        if said is None or len(said) <= 4 * FEW or getattr(sublayer.f.activation, "takes", 1) > 1:
+        maxima = most.get(f"{path}.out")
+        if maxima is None or len(maxima) <= 4 * FEW or getattr(sublayer.f.activation, "takes", 1) > 1:
             continue
-        order = said.argsort(descending=True)
-        if said[order[0]] > FAR * said[order[FEW]]:
-            found[path] = sorted(order[:FEW].tolist())
-    return found
+        order = maxima.argsort(descending=True)
+        if maxima[order[0]] > FAR * maxima[order[FEW]]:
+            groups[path] = sorted(order[:FEW].tolist())
+    return groups
 
 
 def _sublayers(model: nn.Module) -> Iterable[tuple[str, Any]]:

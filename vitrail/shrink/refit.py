@@ -79,15 +79,15 @@ class Regression:
         self.both = self.both + (y.T @ x).double()  # in which x is about 0 on average, whatever y is
 
     def fitted(self, near: Tensor) -> tuple[Tensor, Tensor]:
-        """The slope (o i) and the offset (o) that tell the second from the first with the least squares, where what
-        comes in does not say what the slope is near another.
+        """Coefficients (o i) and intercept (o) of y on x by least squares, near others where x does not say what they
+        are.
         """
         given, count, mean = self.given, self.given.count, self.total / self.given.count
         covariance, near = given.covariance, near.double()
         together = self.both / count - torch.outer(mean, given.total / count)
         apart = torch.linalg.solve(held(covariance), (together - near @ covariance).T).T
-        slope = near + apart
-        return slope, mean - slope @ given.mean
+        coefficients = near + apart
+        return coefficients, mean - coefficients @ given.mean
 
 
 def held(covariance: Tensor) -> Tensor:
@@ -179,21 +179,22 @@ def _fitted(
     def comes(_: nn.Module, x: Any) -> None:
         seen["stream"] = x[0]
 
-    def said(_: nn.Module, z: Any, y: Tensor) -> None:
-        seen["read"], seen["said"] = z[0], y
+    def gives(_: nn.Module, z: Any, y: Tensor) -> None:
+        seen["read"], seen["written"] = z[0], y
 
-    with hooked([sublayer.register_forward_pre_hook(comes), out.register_forward_hook(said)]):
+    with hooked([sublayer.register_forward_pre_hook(comes), out.register_forward_hook(gives)]):
         for number, ((x, args, kwargs), target) in enumerate(zip(given, wanted, strict=True)):
             block(x, *args, **kwargs)
-            same = same and torch.equal(seen["stream"] + seen["said"] * scale, target)
-            wants = torch.where(alive, (target - seen["stream"]) / scale, seen["said"])
+            same = same and torch.equal(seen["stream"] + seen["written"] * scale, target)
+            wants = torch.where(alive, (target - seen["stream"]) / scale, seen["written"])
             rows = _present(args) if read is None else read[number]
             regression.add(seen["read"][rows], wants[rows])
     if same or not regression.given.count:
         return {}
-    slope, offset = regression.fitted(out.weight)
-    out.weight, out.bias = (nn.Parameter(one.to(out.weight.dtype)) for one in (slope, offset))  # not those of weights
-    return {"weight": slope, "bias": offset}
+    coefficients, intercept = regression.fitted(out.weight)
+    new = (nn.Parameter(one.to(out.weight.dtype)) for one in (coefficients, intercept))
+    out.weight, out.bias = new  # in place of those that the weights hold
+    return {"weight": coefficients, "bias": intercept}
 
 
 def _first(
@@ -256,16 +257,16 @@ def _sums(block: Block, given: list[Given]) -> tuple[list[list[Tensor]], list[Gi
     sublayers = list(block.sublayers())
     there: list[list[Tensor]] = [[] for _ in sublayers]
 
-    def before(place: list[Tensor]) -> Callable[..., None]:
-        return lambda _, x: place.append(x[0])
+    def before(stream: list[Tensor]) -> Callable[..., None]:
+        return lambda _, x: stream.append(x[0])
 
-    def behind(place: list[Tensor]) -> Callable[..., None]:
-        return lambda _, __, x: place.append(x)
+    def behind(stream: list[Tensor]) -> Callable[..., None]:
+        return lambda _, __, x: stream.append(x)
 
     with hooked(
-        one.register_forward_hook(behind(place))
+        one.register_forward_hook(behind(stream))
         if one.order == "pre"
-        else one.norm.register_forward_pre_hook(before(place))
-        for one, place in zip(sublayers, there, strict=True)
+        else one.norm.register_forward_pre_hook(before(stream))
+        for one, stream in zip(sublayers, there, strict=True)
     ):
         return there, _through([block], given)

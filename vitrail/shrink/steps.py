@@ -54,11 +54,10 @@ def read_step(table: dict[str, Any]) -> Step:
     """What ``table`` gave."""
     worth = table.get("worth")
     if worth is not None:
-        found = worth.get("comparison")
-        comparison = found and Comparison(
-            **{**found, "changed": [Changed(**one) for one in found["changed"]], "words": tuple(found["words"])}
+        fields, interval = worth.get("comparison"), worth.get("interval")
+        comparison = fields and Comparison(
+            **{**fields, "changed": [Changed(**one) for one in fields["changed"]], "words": tuple(fields["words"])}
         )
-        interval = worth.get("interval")
         worth = Worth(worth["value"], None if interval is None else tuple(interval), comparison)
     return Step(
         **{
@@ -90,15 +89,15 @@ class Goals:
 
     def missed(self, original: Step, now: Step, minutes: float = 0.0) -> list[str]:
         """What was wanted and is not reached, and by how much; it took so many minutes."""
-        found = []
+        lines = []
         if self.minutes is not None and minutes > MORE * self.minutes:
-            found.append(f"it took {minutes:.1f} minutes, and {self.minutes:g} were given")
+            lines.append(f"it took {minutes:.1f} minutes, and {self.minutes:g} were given")
         if self.speedup is not None and now.speedup() < self.speedup:
-            found.append(f"it is {now.speedup():.2f} times as fast, and {self.speedup:g} were wanted")
+            lines.append(f"it is {now.speedup():.2f} times as fast, and {self.speedup:g} were wanted")
         small = compression(original, now)
         if self.compression is not None and small < self.compression:
-            found.append(f"it is {small:.2f} times smaller, and {self.compression:g} were wanted")
-        return found
+            lines.append(f"it is {small:.2f} times smaller, and {self.compression:g} were wanted")
+        return lines
 
 
 def compression(original: Step, now: Step) -> float:
@@ -129,9 +128,9 @@ class History:
     def frontier(self, batch: int) -> list[Step]:
         """Steps to which no other is both as fast, so many at a time, and worth as much."""
         every = [step for step in (self.original, *self.steps) if step.worth is not None and step.drop is not None]
-        place = next(number for number, one in enumerate(self.original.times) if one.batch == batch)
+        column = next(number for number, one in enumerate(self.original.times) if one.batch == batch)
         best: list[Step] = []
-        for step in sorted(every, key=lambda one: (-one.faster[place], one.drop or 0.0)):
+        for step in sorted(every, key=lambda one: (-one.faster[column], one.drop or 0.0)):
             if not best or (step.drop or 0.0) < (best[-1].drop or 0.0):
                 best.append(step)
         return best

@@ -35,7 +35,7 @@ class Distil(Change):
             return str(amount)
         if number is None or not 0 < number < 1:
             raise InputError(
-                f"{amount!r} is no amount for distil; give the share of the layers that go, such as 0.5, or a fresh "
+                f"{amount!r} is no amount for distil; give the fraction of the layers that go, such as 0.5, or a fresh "
                 f"student: some fields, such as width=96,depth=4, or a name and fields, such as cnn,width=16."
             )
         return number
@@ -43,8 +43,8 @@ class Distil(Change):
     def milder(self, weights: Weights) -> "Distil | None":
         if isinstance(self.amount, str):
             return None
-        half, (_, depth) = Distil(self.share / 2), layered(weights)
-        fewer = round((1 - half.share) * depth)
+        half, (_, depth) = Distil(self.fraction / 2), layered(weights)
+        fewer = round((1 - half.fraction) * depth)
         return half if len(self._evenly(weights)) < fewer < depth else None
 
     def check(self, weights: Weights) -> None:
@@ -69,9 +69,9 @@ class Distil(Change):
     def _evenly(self, weights: Weights) -> list[int]:
         """The layers that stay."""
         _, depth = layered(weights)
-        count = max(1, round((1 - self.share) * depth))
+        count = max(1, round((1 - self.fraction) * depth))
         if count == depth:
-            raise InputError(f"{self} leaves all {depth} layers of {weights.path!r}; give a larger share.")
+            raise InputError(f"{self} leaves all {depth} layers of {weights.path!r}; give a larger fraction.")
         return [round((number + 1) * depth / count) - 1 for number in range(count)]
 
     def _student(self, weights: Weights) -> Any:

@@ -31,16 +31,16 @@ def missed(
     The numbers are those of the moment at which a group would go, and rise in the order in which they do.
     """
     seen, weights = _seen(model, maps, loss, batches)
-    found = {}
+    scores = {}
     for path in progress("layers looked through", list(maps), len(maps)):
         map_, given = cast("nn.Linear", model.get_submodule(path)), seen.pop(path)
         if not given.count:  # of which nothing matters
-            found[path] = torch.zeros(map_.in_features // maps[path], dtype=torch.float64)
+            scores[path] = torch.zeros(map_.in_features // maps[path], dtype=torch.float64)
             continue
         covariance = held(given.covariance)
         weight = weights[path].sqrt()[:, None] * map_.weight.detach().double()
-        found[path] = _order(weight, torch.linalg.inv(covariance), maps[path])
-    return found
+        scores[path] = _order(weight, torch.linalg.inv(covariance), maps[path])
+    return scores
 
 
 def _seen(
@@ -80,7 +80,7 @@ def _order(weight: Tensor, inverse: Tensor, wide: int) -> Tensor:
     One goes after the other, of a few at a time: only for those few are numbers brought up to date at once.
     """
     alive, least = torch.arange(weight.shape[1] // wide), 0.0
-    found = torch.full((len(alive),), torch.inf, dtype=torch.float64)
+    losses = torch.full((len(alive),), torch.inf, dtype=torch.float64)
     while len(alive) > 1:
         scores, count = _scores(weight, inverse, wide), len(alive)
         order = scores.argsort()
@@ -88,12 +88,12 @@ def _order(weight: Tensor, inverse: Tensor, wide: int) -> Tensor:
         limit = float(scores[order[len(few)]])  # of those that are not among them
         rows = spread(few, wide)
         gone = list[int]()
-        for place, score in _one_by_one(weight[:, rows], inverse[rows][:, rows], wide):
+        for index, score in _one_by_one(weight[:, rows], inverse[rows][:, rows], wide):
             if gone and score > limit:
                 break
             least = max(score, least * (1 + 1e-12))
-            found[alive[few[place]]] = least
-            gone.append(int(few[place]))
+            losses[alive[few[index]]] = least
+            gone.append(int(few[index]))
         left = torch.ones(count, dtype=torch.bool)
         left[gone] = False
         rows, stay = spread(gone, wide), spread(left.nonzero().flatten(), wide)
@@ -101,7 +101,7 @@ def _order(weight: Tensor, inverse: Tensor, wide: int) -> Tensor:
         weight = weight[:, stay] - weight[:, rows] @ update
         inverse = inverse[stay][:, stay].addmm_(inverse[stay][:, rows], update, alpha=-1)
         alive = alive[left]
-    return found
+    return losses
 
 
 def _one_by_one(weight: Tensor, inverse: Tensor, wide: int) -> Iterable[tuple[int, float]]:

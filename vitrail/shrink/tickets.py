@@ -1,8 +1,8 @@
 """Lottery tickets (Frankle and Carbin 2019): which few numbers of a fresh model learn as well as all of them.
 
 A trained model's smallest numbers are made 0, the others get back the values that they had before they learned
-anything, and learn again; and so in some rounds, each taking the same share of what is left. Beside the ticket a random
-one: the same numbers 0, the others of another fresh model. If the first values matter, it comes to less.
+anything, and learn again; and so in some rounds, each taking the same fraction of what is left. Beside the ticket a
+random one: the same numbers 0, the others of another fresh model. If the first values matter, it comes to less.
 """
 
 from collections.abc import Mapping
@@ -24,13 +24,13 @@ def ticketed(name: str, tensor: Tensor) -> bool:
     return tensor.ndim > 1 and len(parts) > 1 and parts[1].isdigit()
 
 
-def shares(sparsity: float, rounds: int = ROUNDS) -> list[float]:
-    """The share of numbers that are 0 after each round, if each takes the same share of what is left."""
+def fractions(sparsity: float, rounds: int = ROUNDS) -> list[float]:
+    """The fraction of numbers that are 0 after each round, if each takes the same fraction of what is left."""
     return [1 - (1 - sparsity) ** (number / rounds) for number in range(1, rounds + 1)]
 
 
 def largest(state: Mapping[str, Tensor], sparsity: float) -> dict[str, Tensor]:
-    """Where the numbers of the blocks' matrices are that stay: all but so large a share, the smallest of all."""
+    """Where the numbers of the blocks' matrices are that stay: all but so large a fraction, the smallest of all."""
     some = {name: tensor for name, tensor in state.items() if ticketed(name, tensor)}
     sizes = torch.cat([tensor.abs().flatten() for tensor in some.values()])
     gone = round(sparsity * len(sizes))

@@ -44,16 +44,16 @@ class Workshop:
     def batches(self, model: Model, passes: int = 1, seconds: float = LOOK) -> list[Batch]:
         """Some of the examples to learn from, as many as a model looks at in a short while in so many passes."""
         task, count = self.needed(), self.room(model, passes, seconds)
-        examples, taken, found = task.examples, 0, list[Batch]()
+        examples, taken, batches = task.examples, 0, list[Batch]()
         for rows in examples.updates(task.recipe.train.batch, np.random.default_rng(0)):
             some = rows[: max(1, count - taken)] if len(rows) > count - taken else rows
             torch.manual_seed(taken)
             given, targets, counted = examples.batch(some, torch.device("cpu"))
-            found.append(Batch(given, targets, counted))
+            batches.append(Batch(given, targets, counted))
             taken += len(some)
             if taken >= count:
                 break
-        return found
+        return batches
 
     def room(self, model: Model, passes: int, seconds: float = LOOK) -> int:
         """How many of them that are."""
@@ -103,11 +103,11 @@ class Way(ABC):
 
     @classmethod
     def checked(cls, amount: float | str) -> float | str:
-        """The amount, if it is one: the share that goes, unless a way says otherwise."""
+        """The amount, if it is one: the fraction that goes, unless a way says otherwise."""
         number = as_number(amount)
         if number is None or not 0 < number < 1:
             raise InputError(
-                f"{amount!r} is no amount for {cls.name()}; give the share that goes, such as {cls.usual}."
+                f"{amount!r} is no amount for {cls.name()}; give the fraction that goes, such as {cls.usual}."
             )
         return number
 
@@ -120,13 +120,13 @@ class Way(ABC):
         return f"{self.name()}={self.amount if isinstance(self.amount, str) else f'{self.amount:g}'}"
 
     @property
-    def share(self) -> float:
+    def fraction(self) -> float:
         """The amount as a number."""
         return float(self.amount)
 
     def milder(self, weights: Weights) -> "Way | None":  # noqa: ARG002
         """The same by half, for where it cost too much; None where there is no half of it for these weights."""
-        return type(self)(round(self.share / 2, 4))
+        return type(self)(round(self.fraction / 2, 4))
 
     @abstractmethod
     def check(self, weights: Weights) -> None:
@@ -217,7 +217,7 @@ def as_number(text: float | str) -> float | None:
 
 
 def count_or_share(way: type[Way], amount: float | str, of: str) -> float:
-    """An amount that is a number of things, or a share of them."""
+    """An amount that is a number of things, or a fraction of them."""
     number = as_number(amount)
     if number is None or number <= 0 or (number >= 1 and number != int(number)):
         raise InputError(f"{amount!r} is no amount for {way.name()}; give {of}.")

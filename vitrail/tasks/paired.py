@@ -36,8 +36,8 @@ def bootstrap(before: Any, after: Any) -> float:
     """The p-value of the difference of two fractions, of examples that come as wholes, such as sentences:
     of each what counts and what it is counted of, (m 2), before and after.
 
-    The examples are drawn anew, with replacement, the same for both (Koehn 2004); the share of draws in which the other
-    one is better, twice.
+    The examples are drawn anew, with replacement, the same for both (Koehn 2004); the fraction of draws in which the
+    other one is better, twice.
     """
     apart = _drawn(after) - _drawn(before)
     other = min(int((apart <= 0).sum()), int((apart >= 0).sum()))

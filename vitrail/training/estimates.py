@@ -97,9 +97,9 @@ def memory(task: Task, processes: int = 1) -> int:
     one = kept(config)
     learned = config.parameters() * (LEARNED + AVERAGED * bool(train.ema))
     layers = task.recipe.weights.layers
-    share = 1.0 if layers is None else min(1.0, (layers + 1) / max(1, len(empty(config).blocks)))
+    fraction = 1.0 if layers is None else min(1.0, (layers + 1) / max(1, len(empty(config).blocks)))
     over = HOLES if task.varied else OVER
-    activations = over * each * share * (one.recomputing if train.recompute else one.training)
+    activations = over * each * fraction * (one.recomputing if train.recompute else one.training)
     return task.stored + processes * int(learned + activations + FIXED)
 
 

@@ -1,4 +1,4 @@
-"""Gaussians fitted in closed form: the share of each class, its mean, and a covariance."""
+"""Gaussians fitted in closed form: the fraction of each class, its mean, and a covariance."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -93,7 +93,7 @@ def _regular(covariance: Tensor, count: int, d: int) -> bool:
 
 
 def ledoit_wolf(covariance: Tensor, fourth: float, count: int) -> float:
-    """The share of mu I, mu the mean variance, that brings a covariance S (over m) of m pictures nearest to the true
+    """The fraction of mu I, mu the mean variance, that brings a covariance S (over m) of m pictures nearest to the true
     one on average: min(b, d) / d, d = |S - mu I|^2 / n, b = sum |x x^T - S|^2 / (n m^2) (Ledoit and Wolf 2004).
     """
     n = len(covariance)

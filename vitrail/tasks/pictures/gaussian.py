@@ -36,12 +36,12 @@ def fit_gaussians(
             yield normalise(unit(pictures.store[rows])).flatten(1), labels
 
     found = fit(config, some, config.shrinkage)
-    shrunk = [share for share in found.shrinkage if share]
+    shrunk = [fraction for fraction in found.shrinkage if fraction]
     said = f"fitted in closed form: {config.classes} means, {_SPREADS[config.covariance]}"
     if shrunk and config.shrinkage is None:
-        share = f"{shrunk[0]:.2g}" if len(shrunk) == 1 else f"{min(shrunk):.2g} to {max(shrunk):.2g}"
+        fraction = f"{shrunk[0]:.2g}" if len(shrunk) == 1 else f"{min(shrunk):.2g} to {max(shrunk):.2g}"
         which = "the covariance is" if len(found.shrinkage) == 1 else f"{len(shrunk)} covariances are"
-        said += f"; {which} singular, and shrunk by {share} towards as much variance in all directions (Ledoit-Wolf)"
+        said += f"; {which} singular, and shrunk by {fraction} towards as much variance in all directions (Ledoit-Wolf)"
     return FittedGaussians(Weights("", "vitrail", "gaussian", config, found.state, normalise, names), said)
 
 

@@ -248,7 +248,7 @@ class PictureTask(Task):
     def head_alone(self) -> str:  # type: ignore[override]
         """What is fitted at once."""
         if isinstance(self.config, GaussianConfig):
-            return "in closed form: the share of each class, its mean and covariance"
+            return "in closed form: the fraction of each class, its mean and covariance"
         return "the head alone, on features of the frozen model; what it reads of them is chosen by cross-validation"
 
     def with_head(self, progress: Progress = silent) -> "PictureTask":
