@@ -72,16 +72,16 @@ def override(fields: Mapping[str, Any], assignments: Iterable[str]) -> dict[str,
 
 def separated(text: str) -> list[str]:
     """Values that commas are between, but for those within brackets or quotes."""
-    found, depth, quoted = [""], 0, ""
+    values, depth, quoted = [""], 0, ""
     for letter in text:
         if letter in "\"'" and quoted in ("", letter):
             quoted = "" if quoted else letter
         depth += (letter in "[{") - (letter in "]}") if not quoted else 0
         if letter == "," and not depth and not quoted:
-            found.append("")
+            values.append("")
         else:
-            found[-1] += letter
-    return [value.strip() for value in found if value.strip()]
+            values[-1] += letter
+    return [value.strip() for value in values if value.strip()]
 
 
 def assignments(settings: Mapping[str, Any] | Iterable[str]) -> list[str]:
@@ -108,8 +108,8 @@ def checked(config: type[Config], fields: Mapping[str, Any], section: str) -> di
     inner: Any = create_model("Some", __base__=Config, **types)
     sections: dict[str, Any] = {section: (inner, ...)}
     whole: Any = create_model("Whole", __base__=Config, **sections)
-    found = getattr(whole(**{section: given}), section)
-    return {name: getattr(found, name) if name in given else value for name, value in fields.items()}
+    section_values = getattr(whole(**{section: given}), section)
+    return {name: getattr(section_values, name) if name in given else value for name, value in fields.items()}
 
 
 def parse_sides(text: str) -> tuple[int, int] | None:

@@ -74,14 +74,14 @@ def embed(
     if weights.pictures and pool is not None:
         raise InputError(f"--pool is of text, and {run!r} takes pictures; leave it out.")
     pictures = weights.pictures
-    found = _pictures(weights, inputs) if pictures else _lines(opened.trained(weights), inputs, pool or "mean")
+    vectors = _pictures(weights, inputs) if pictures else _lines(opened.trained(weights), inputs, pool or "mean")
     if library is not None:
-        _show(found, library.nearest(found.vectors, min(top, len(library))), as_json=as_json)
+        _show(vectors, library.nearest(vectors.vectors, min(top, len(library))), as_json=as_json)
     else:
-        Library.of(found.names, found.vectors, found.kind, bits, found.more).write(out)
-        _tell(found, out, bits, as_json=as_json)
-    if found.unread is not None:
-        found.unread.finish()
+        Library.of(vectors.names, vectors.vectors, vectors.kind, bits, vectors.more).write(out)
+        _tell(vectors, out, bits, as_json=as_json)
+    if vectors.unread is not None:
+        vectors.unread.finish()
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,25 +96,27 @@ class Found:
     unread: Unread | None = None
 
 
-def _show(found: Found, nearest: list[list[tuple[str, float]]], *, as_json: bool) -> None:
+def _show(vectors: Found, nearest: list[list[tuple[str, float]]], *, as_json: bool) -> None:
     """What is near to each, a line each."""
-    for name, some in zip(found.names, nearest, strict=True):
+    for name, some in zip(vectors.names, nearest, strict=True):
         if as_json:
             print_json({"of": name, "nearest": [{"name": other, "similarity": one} for other, one in some]})
         else:
             tell(f"{name}  {'  '.join(f'{other} {one:.3f}' for other, one in some)}")
 
 
-def _tell(found: Found, out: Path, bits: int | None, *, as_json: bool) -> None:
+def _tell(vectors: Found, out: Path, bits: int | None, *, as_json: bool) -> None:
     """What was written."""
-    count, width = found.vectors.shape
+    count, width = vectors.vectors.shape
     if as_json:
-        about: dict[str, Any] = {"out": str(out), ("pictures" if found.kind == "files" else "lines"): count}
+        about: dict[str, Any] = {"out": str(out), ("pictures" if vectors.kind == "files" else "lines"): count}
         about |= {"width": width, **({} if bits is None else {"bits": bits})}
-        lost = {} if found.unread is None else {"set aside": len(found.unread.lines), "unread": found.unread.lines}
-        print_json({**about, **(lost if found.kind == "files" else {"cut": found.cut})})
+        lost = (
+            {} if vectors.unread is None else {"set aside": len(vectors.unread.lines), "unread": vectors.unread.lines}
+        )
+        print_json({**about, **(lost if vectors.kind == "files" else {"cut": vectors.cut})})
         return
-    what = "pictures" if found.kind == "files" else "lines"
+    what = "pictures" if vectors.kind == "files" else "lines"
     how = f"vectors of {width:,} numbers" if bits is None else f"{bits:,} bits each"
     tell(f"{count:,} {what} as {how} in {out}")
 

@@ -55,9 +55,9 @@ def evaluate(
         measurement = examples.measure(model)
     if as_json:
         scores = measurement.values if measurement.scores is None else asdict(measurement.scores)
-        found: dict[str, Any] = {"part": examples.part, "set aside": len(examples.aside), "trained on": examples.seen}
-        found["aside"] = [asdict(one) for one in examples.aside]
-        print_json({"run": run, "data": data[0] if data and len(data) == 1 else data or None, **found, **scores})
+        facts: dict[str, Any] = {"part": examples.part, "set aside": len(examples.aside), "trained on": examples.seen}
+        facts["aside"] = [asdict(one) for one in examples.aside]
+        print_json({"run": run, "data": data[0] if data and len(data) == 1 else data or None, **facts, **scores})
         return
     for section in opened.task.score_tables(measurement):
         lines = table(*section.columns)

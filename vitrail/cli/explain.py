@@ -141,8 +141,8 @@ def _explainer(
         @contextmanager
         def plain(_: str, pixels: Any) -> Iterator[Callable[..., dict[str, Any]]]:
             with working("Drawing ..."):
-                found = evidence(predictor.model, predictor.image(pixels), wanted)
-                yield lambda output, name, **told: write_evidence(output, name, pixels, found, **told)
+                explanation = evidence(predictor.model, predictor.image(pixels), wanted)
+                yield lambda output, name, **told: write_evidence(output, name, pixels, explanation, **told)
 
         return plain
     model = predictor.attending
@@ -151,7 +151,7 @@ def _explainer(
 
     @contextmanager
     def attending(name: str, pixels: Any) -> Iterator[Callable[..., dict[str, Any]]]:
-        found = explain_picture(
+        explanation = explain_picture(
             model,
             predictor.image(pixels),
             label=wanted,
@@ -162,7 +162,7 @@ def _explainer(
             progress=counting(f"{printable(name)}: "),
         )
         with working("Drawing ..."):
-            yield lambda output, name, **told: write_explanation(output, name, pixels, found, model=model, **told)
+            yield lambda output, name, **told: write_explanation(output, name, pixels, explanation, model=model, **told)
 
     return attending
 

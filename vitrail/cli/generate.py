@@ -124,8 +124,8 @@ def _fill(trained: "Trained", texts: list[str], top: int, *, as_json: bool) -> N
             say(f"note: {note}")
         places = filler.fill(text, top)
         if as_json:
-            found = [[{"word": word, "probability": p} for word, p in one.words] for one in places]
-            print_json({"text": text, "masks": found})
+            fillings = [[{"word": word, "probability": p} for word, p in one.words] for one in places]
+            print_json({"text": text, "masks": fillings})
             continue
         tell(text)
         for one in places:

@@ -76,8 +76,8 @@ class _Shown:
         for note in one.notes if self.noted <= NAMED else ():
             say(f"line {self.number:,}: {note}")
         if self.as_json:
-            found = [{"word": word, "label": label, "probability": p} for word, label, p in self._joined(one)]
-            print_json({"text": one.text, "labels": found, **({"error": one.error} if one.error else {})})
+            tags = [{"word": word, "label": label, "probability": p} for word, label, p in self._joined(one)]
+            print_json({"text": one.text, "labels": tags, **({"error": one.error} if one.error else {})})
         elif self.console.is_terminal and not self.tagger.whole:
             self._coloured(one)
         else:

@@ -86,8 +86,10 @@ class _Shown:
         for note in one.notes if self.noted <= NAMED else ():
             say(f"line {self.number:,}: {note}")
         if self.as_json:
-            found = [{"text": text, "score": score} for text, score in one.hypotheses]
-            print_json({"source": one.source, "translations": found, **({"error": one.error} if one.error else {})})
+            translations = [{"text": text, "score": score} for text, score in one.hypotheses]
+            print_json(
+                {"source": one.source, "translations": translations, **({"error": one.error} if one.error else {})}
+            )
         elif self.nbest == 1:
             typer.echo(printable(one.text))
         else:

@@ -44,14 +44,14 @@ def words(
         _follow(vectors, follow, inputs, out, as_json=as_json)
         return
     for query in inputs:
-        found, notes = vectors.ask(query, top)
+        nearest, notes = vectors.ask(query, top)
         for note in notes:
             say(f"note: {note}")
         if as_json:
-            print_json({"query": query, "nearest": [{"word": word, "cosine": value} for word, value in found]})
+            print_json({"query": query, "nearest": [{"word": word, "cosine": value} for word, value in nearest]})
             continue
         tell(query)
-        for word, value in found:
+        for word, value in nearest:
             tell(f"  {value:.3f}  {word}")
 
 
@@ -60,8 +60,8 @@ def _follow(vectors: "WordVectors", word: str, texts: list[str], out: Path | Non
         followed = vectors.followed(word, texts)
         similar, moved = followed.similarity, followed.moved
     if as_json:
-        found = {"word": word, "texts": texts, "similarity": similar.tolist(), "moved": moved.tolist()}
-        print_json({**found, "picture": None if out is None else str(out)})
+        facts = {"word": word, "texts": texts, "similarity": similar.tolist(), "moved": moved.tolist()}
+        print_json({**facts, "picture": None if out is None else str(out)})
     else:
         for number, text in enumerate(texts, 1):
             tell(f"{number}  {text}")

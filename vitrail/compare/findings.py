@@ -80,7 +80,7 @@ class Findings:
     def crossings(self) -> list["Crossing"]:
         """Between which arms' curves, and where."""
         curves = {
-            arm.name: [(at, found.value) for at in self.axis.values if (found := self.mean(arm, at)) is not None]
+            arm.name: [(at, mean.value) for at in self.axis.values if (mean := self.mean(arm, at)) is not None]
             for arm in self.arms
         }
         return [
@@ -92,11 +92,11 @@ class Findings:
 
     def _clear(self, one: Arm, other: Arm) -> bool:
         """Whether one arm is better than another at one place, and worse at another, both beyond noise."""
-        found = [apart for at in self.axis.values if (apart := difference(self.of(one, at), self.of(other, at)))]
-        corrected = holm([apart.p_value for apart in found])
+        differences = [apart for at in self.axis.values if (apart := difference(self.of(one, at), self.of(other, at)))]
+        corrected = holm([apart.p_value for apart in differences])
         signs = {
             apart.mean.value > 0
-            for apart, p_value in zip(found, corrected, strict=True)
+            for apart, p_value in zip(differences, corrected, strict=True)
             if p_value is not None and p_value < LEVEL
         }
         return len(signs) == 2  # noqa: PLR2004
@@ -153,7 +153,7 @@ class Findings:
         own = [result for result in self.results if result.cell.arm.name == arm.name]
         means = {
             name: [
-                None if (found := self.mean(arm, at, name)) is None else {"at": at, **asdict(found)}
+                None if (average := self.mean(arm, at, name)) is None else {"at": at, **asdict(average)}
                 for at in self.axis.values
             ]
             for name in self.measured

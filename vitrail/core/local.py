@@ -139,8 +139,8 @@ class _Banded(torch.autograd.Function):
             given = [one.detach().requires_grad_() for one in _of(band, *ctx.saved_tensors)]
             with torch.enable_grad():
                 z = ctx.attend_to(band, *given)
-            found = torch.autograd.grad(z, given, gradient[:, :, band.queries], materialize_grads=True)
-            for total, part in zip(_of(band, *whole), found, strict=True):
+            gradients = torch.autograd.grad(z, given, gradient[:, :, band.queries], materialize_grads=True)
+            for total, part in zip(_of(band, *whole), gradients, strict=True):
                 total.add_(part)
         return None, None, *whole
 

@@ -129,8 +129,8 @@ def part_beside(path: str, part: str) -> list[str]:
 def train_part(path: str) -> str:
     """The part to train on, of a folder that is divided; else the path itself."""
     folder = Path(path)
-    found = _parts(folder, NAMES["train"]) if folder.is_dir() else []
-    return str(found[0]) if found else path
+    parts = _parts(folder, NAMES["train"]) if folder.is_dir() else []
+    return str(parts[0]) if parts else path
 
 
 def _parts(folder: Path, names: Sequence[str]) -> list[Path]:

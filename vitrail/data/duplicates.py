@@ -21,16 +21,16 @@ def near_duplicates(pictures: Pictures, others: Pictures) -> list[tuple[int, int
     """
     if max(len(pictures), len(others)) > MOST or not len(others):
         return []
-    known, found = torch.cat(list(_thumbnails(others))), list[tuple[int, int, float]]()
+    known, pairs = torch.cat(list(_thumbnails(others))), list[tuple[int, int, float]]()
     first = 0
     for some in _thumbnails(pictures):
         alike, other = (some @ known.T).max(1)
         for row in (alike >= ALIKE).nonzero()[:, 0].tolist():
-            found.append((first + row, int(other[row]), float(alike[row])))
+            pairs.append((first + row, int(other[row]), float(alike[row])))
         first += len(some)
     return [
         pair
-        for pair in sorted(found, key=lambda pair: -pair[2])
+        for pair in sorted(pairs, key=lambda pair: -pair[2])
         if not torch.equal(pictures.store[pictures.rows[pair[0]]], others.store[others.rows[pair[1]]])
     ]
 

@@ -30,8 +30,8 @@ class Palette:
             from sklearn.cluster import KMeans  # noqa: PLC0415  # a second, for those who need it
 
             rows = np.random.default_rng(seed).permutation(len(pixels))[:SOME]
-            found = KMeans(count, n_init=1, random_state=seed).fit(pixels[rows].float().numpy())
-            unique = torch.from_numpy(found.cluster_centers_).round().clamp(0, 255).byte().unique(dim=0)
+            clusters = KMeans(count, n_init=1, random_state=seed).fit(pixels[rows].float().numpy())
+            unique = torch.from_numpy(clusters.cluster_centers_).round().clamp(0, 255).byte().unique(dim=0)
         colours = unique.float()
         return cls(colours[colours.mean(1).argsort(stable=True)])
 
@@ -42,8 +42,8 @@ class Palette:
         """(m c H W) -> (m HW), the numbers of colours, row by row; int16."""
         pixels = images.permute(0, 2, 3, 1).reshape(-1, images.shape[1])
         some = pixels.split(max(1, TOGETHER // len(self)))
-        found = [torch.cdist(part.float(), self.colours).argmin(1).to(torch.int16) for part in some]
-        return torch.cat(found).view(len(images), -1)
+        numbers = [torch.cdist(part.float(), self.colours).argmin(1).to(torch.int16) for part in some]
+        return torch.cat(numbers).view(len(images), -1)
 
     def decode(self, numbers: Tensor, size: tuple[int, int]) -> Tensor:
         """(m HW) -> (m c H W), bytes."""

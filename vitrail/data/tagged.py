@@ -136,7 +136,7 @@ def _columns(path: Path, column: str) -> Tagged:
 
 def _sentences(path: Path, pair: Callable[[str], tuple[str, str] | str | None]) -> Tagged:
     """Sentences with an empty line between them; one with a line that cannot be used is set aside."""
-    found = Tagged([], [], [], path.name)
+    tagged = Tagged([], [], [], path.name)
     words: list[tuple[str, str]] = []
     wrong: dict[str, list[int]] = {}
     bad, first, total = False, 1, 0
@@ -153,12 +153,12 @@ def _sentences(path: Path, pair: Callable[[str], tuple[str, str] | str | None]) 
         if words or bad:
             total += 1
         if words and not bad:
-            found.sentences.append(tuple(word for word, _ in words))
-            found.labels.append(tuple(label for _, label in words))
-            found.places.append(first)
+            tagged.sentences.append(tuple(word for word, _ in words))
+            tagged.labels.append(tuple(label for _, label in words))
+            tagged.places.append(first)
         words, bad = [], False
     aside = [set_aside(path.name, lines, f"{why}: the sentence is not used") for why, lines in wrong.items()]
-    return replace(found, total=total, aside=aside)
+    return replace(tagged, total=total, aside=aside)
 
 
 def _labels(path: Path, column: str) -> Tagged:

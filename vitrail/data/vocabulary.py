@@ -129,8 +129,8 @@ class Vocabulary:
 
     def role(self, name: str) -> int | None:
         """The token that stands for the padding, a beginning, an end, what is not known, or what is masked."""
-        found = (self.tokenizer.token_to_id(one) for one in ROLES[name])
-        return next((token for token in found if token is not None), None)
+        ids = (self.tokenizer.token_to_id(one) for one in ROLES[name])
+        return next((token for token in ids if token is not None), None)
 
     def needed(self, name: str) -> int:
         """The same, where it has to be there."""
@@ -146,11 +146,11 @@ class Vocabulary:
 
     def running(self, text: str) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
         """A text, which may be long, as tokens without special ones."""
-        waiting, found = _parts(text), [np.zeros(0, dtype=np.int32)]
+        waiting, pieces = _parts(text), [np.zeros(0, dtype=np.int32)]
         while parts := list(islice(waiting, SIDE_BY_SIDE)):
             every = self.tokenizer.encode_batch_fast(parts, add_special_tokens=False)
-            found += [np.array(one.ids, dtype=np.int32) for one in every]
-        return np.concatenate(found)
+            pieces += [np.array(one.ids, dtype=np.int32) for one in every]
+        return np.concatenate(pieces)
 
     def text(self, tokens: Sequence[int]) -> str:
         """What tokens stand for, special ones left out."""
@@ -179,11 +179,11 @@ class Vocabulary:
         if token is None or isinstance(self.tokenizer.model, models.BPE):
             return []
         several = list(dict.fromkeys(sentences))
-        found: dict[str, None] = {}
+        strange: dict[str, None] = {}
         for sentence, one in zip(several, self.pieces(several), strict=True):
             spans = [span for span, number in zip(one.spans, one.tokens, strict=True) if number == token]
-            found |= dict.fromkeys(sentence[first:last] for first, last in spans)
-        return list(found)
+            strange |= dict.fromkeys(sentence[first:last] for first, last in spans)
+        return list(strange)
 
 
 def _opened(path: Path) -> Tokenizer:

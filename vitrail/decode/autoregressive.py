@@ -149,7 +149,7 @@ def _one_each(
     steps: Steps, count: int, limits: Limits, penalty: float, choose: Callable[[Tensor], Tensor]
 ) -> list[Hypothesis]:
     """One sequence for each source; those that have ended leave the batch, some at a time."""
-    found: dict[int, Hypothesis] = {}
+    best: dict[int, Hypothesis] = {}
     alive, scores = torch.arange(count, device=steps.device), torch.zeros(count, device=steps.device)
     tokens = torch.full((count,), limits.begin, device=steps.device)
     past = tokens[:, None][:, :0]
@@ -162,15 +162,15 @@ def _one_each(
         if bool(ended.any()):
             for row in ended.nonzero()[:, 0].tolist():
                 last = Hypothesis(tuple(past[row].tolist()), float(scores[row]) / length**penalty)
-                found.setdefault(int(alive[row]), last)  # the first end counts
-            going = [row for row, source in enumerate(alive.tolist()) if source not in found]
+                best.setdefault(int(alive[row]), last)  # the first end counts
+            going = [row for row, source in enumerate(alive.tolist()) if source not in best]
             if not going:
                 break
             if len(going) <= LEFT * len(alive):
                 rows = torch.tensor(going, device=steps.device)
                 alive, tokens, scores, past = alive[rows], tokens[rows], scores[rows], past[rows]
                 steps.select(rows)
-    return [found[source] for source in range(count)]
+    return [best[source] for source in range(count)]
 
 
 @torch.no_grad()

@@ -45,13 +45,13 @@ def mask_predict(
     several = lengths.shape[1]
     rows = torch.arange(len(source), device=source.device).repeat_interleave(several)
     tokens, said = _filled(model, model.passes(context, rows), lengths.flatten(), passes, never)
-    found: list[list[Hypothesis]] = [[] for _ in range(len(source))]
+    hypotheses: list[list[Hypothesis]] = [[] for _ in range(len(source))]
     totals = (said.sum(1) + likely.flatten()) / (lengths.flatten() + 1)
     for row, (length, score) in enumerate(zip(lengths.flatten().tolist(), totals.tolist(), strict=True)):
         one = Hypothesis((*tokens[row, :length].tolist(), model.config.end), score)
-        if one not in found[row // several]:  # of the same length, which short ones may have
-            found[row // several].append(one)
-    return [sorted(every, key=lambda one: -one.score) for every in found]
+        if one not in hypotheses[row // several]:  # of the same length, which short ones may have
+            hypotheses[row // several].append(one)
+    return [sorted(every, key=lambda one: -one.score) for every in hypotheses]
 
 
 def room(sources: Tensor, config: "Seq2SeqConfig", factor: float = 1.0) -> Tensor:
@@ -103,12 +103,12 @@ def _cut_after_end(
     allowed = tuple(token for token in never if token != c.end)
     stream = model.decode(torch.where(there, c.mask, c.pad), context)
     tokens, said = _say(model, stream[there], allowed)
-    found = []
+    hypotheses = []
     for one, some in zip(tokens.split(lengths.tolist()), said.split(lengths.tolist()), strict=True):
         words = one.tolist()
         count = words.index(c.end) + 1 if c.end in words else len(words)
-        found.append([Hypothesis(tuple(words[:count]), float(some[:count].mean()))])
-    return found
+        hypotheses.append([Hypothesis(tuple(words[:count]), float(some[:count].mean()))])
+    return hypotheses
 
 
 def _say(model: "Seq2Seq", stream: Tensor, never: tuple[int, ...]) -> tuple[Tensor, Tensor]:

@@ -26,8 +26,8 @@ def nearest(table: Tensor, vector: Tensor, without: Sequence[int], most: int) ->
     """The tokens whose vectors point most nearly where a vector does, with the cosine of each; some left out."""
     alike = F.cosine_similarity(table, vector[None], dim=-1)
     alike[list(without)] = -torch.inf
-    found = alike.topk(min(most, len(alike)))
-    pairs = zip(found.indices.tolist(), found.values.tolist(), strict=True)
+    top = alike.topk(min(most, len(alike)))
+    pairs = zip(top.indices.tolist(), top.values.tolist(), strict=True)
     return [(token, value) for token, value in pairs if value > -torch.inf]
 
 

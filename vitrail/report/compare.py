@@ -96,12 +96,12 @@ def _differences(state: Mapping[str, Any], metric: Metric) -> Table:
     first = state["arms"][0]["name"] if state["arms"] else ""
     rows = []
     for one in state["differences"]:
-        found = one["mean"]
-        between = "" if found["low"] is None else f"{scale * found['low']:+.2f} to {scale * found['high']:+.2f}"
+        mean = one["mean"]
+        between = "" if mean["low"] is None else f"{scale * mean['low']:+.2f} to {scale * mean['high']:+.2f}"
         verdict = {True: "differs", False: "noise", None: "not told by seeds"}[one["differs"]]
         place = [f"{one['at']:g}"] if len(state["axis"]["values"]) > 1 else []
         p_values = [_p_value(one["p_value"]), _p_value(one["corrected"])]
-        rows.append([one["arm"], *place, f"{scale * found['value']:+.2f}{unit}", between, *p_values, verdict])
+        rows.append([one["arm"], *place, f"{scale * mean['value']:+.2f}{unit}", between, *p_values, verdict])
     place = [f">{state['axis']['name']}"] if len(state["axis"]["values"]) > 1 else []
     return Table(
         title=f"Against {first}",

@@ -63,11 +63,11 @@ def draw_arms(models: Mapping[str, tuple[str, Any]], folder: Path) -> list[Drawn
     drawn = []
     for key, (name, model) in models.items():
         try:
-            found = draw_positions(model)
+            positions = draw_positions(model)
         except InputError:
             continue
         path = folder / f"positions-{key}.png"
-        save_figure(found.figure, path)
+        save_figure(positions.figure, path)
         drawn.append(Drawn(name, embedded(path)))
     return drawn
 

@@ -53,8 +53,8 @@ def between(parts: Any) -> tuple[float, float]:
 def _drawn(parts: Any, samples: int = 2_000, seed: int = 0) -> Any:
     """The fraction in each of some draws of the examples (m 2), the same ones for the same seed."""
     parts = np.asarray(parts, dtype=float)
-    draw, found = np.random.default_rng(seed), []
+    draw, fractions = np.random.default_rng(seed), []
     for _ in range(samples):
         total = parts[draw.integers(len(parts), size=len(parts))].sum(0)
-        found.append(total[0] / max(total[1], 1e-30))
-    return np.array(found)
+        fractions.append(total[0] / max(total[1], 1e-30))
+    return np.array(fractions)

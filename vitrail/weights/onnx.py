@@ -101,8 +101,8 @@ def _try(path: Path, model: nn.Module, config: Any, *, free: bool) -> None:
         pictures = torch.rand(number, config.channels, height, width)
         with torch.no_grad():
             expected = [part.numpy() for part in model(pictures)]
-        found = session.run(list(OUTPUTS), {INPUT: pictures.numpy()})
-        for one, other in zip(found, expected, strict=True):
+        answers = session.run(list(OUTPUTS), {INPUT: pictures.numpy()})
+        for one, other in zip(answers, expected, strict=True):
             near = 1e-4 * max(1.0, float(np.abs(other).max()))
             if one.shape != other.shape or not np.allclose(one, other, rtol=1e-3, atol=near):
                 raise ValueError(f"answers differ at {height} x {width} pixels")
@@ -236,15 +236,17 @@ class OnnxModel(nn.Module):
     def _run(self, images: Tensor, name: str) -> Tensor:
         given = {INPUT: np.ascontiguousarray(images.detach().cpu().float().numpy())}
         try:
-            found = self.session.run([name], given)[0]
+            answers = self.session.run([name], given)[0]
         except Exception as error:  # noqa: BLE001  # of ONNX Runtime's making
             size = " x ".join(map(str, images.shape[2:]))
             why = " ".join(str(error).split())[:160]
             raise InputError(f"{str(self.path)!r} cannot be run on pictures of {size} pixels: {why}.") from None
         classes = self.config.classes
-        if name == "logits" and classes and found.shape[-1] != classes:
-            raise InputError(f"{str(self.path)!r} says {classes} classes, and answers with {found.shape[-1]}; {AGAIN}.")
-        return torch.from_numpy(found)
+        if name == "logits" and classes and answers.shape[-1] != classes:
+            raise InputError(
+                f"{str(self.path)!r} says {classes} classes, and answers with {answers.shape[-1]}; {AGAIN}."
+            )
+        return torch.from_numpy(answers)
 
 
 @dataclass(frozen=True, eq=False)
@@ -278,9 +280,9 @@ def metadata(path: Path) -> dict[str, Any]:
         raise
     except Exception as error:  # noqa: BLE001  # of protobuf's making
         raise InputError(f"{str(path)!r} is damaged or no ONNX file: {str(error)[:100]}; {AGAIN}.") from None
-    found = {entry.key: entry.value for entry in graph.metadata_props}
+    facts = {entry.key: entry.value for entry in graph.metadata_props}
     try:
-        about = json.loads(found[KEY])
+        about = json.loads(facts[KEY])
     except (KeyError, ValueError):
         about = None
     if not isinstance(about, dict) or not isinstance(about.get("model"), dict) or "family" not in about:

@@ -201,8 +201,8 @@ def _try(path: Path, part: nn.Module, inputs: Inputs) -> None:
             with torch.no_grad():
                 expected = part(*given.values())
             expected = expected if isinstance(expected, tuple) else (expected,)
-            found = session.run(None, {name: one.numpy() for name, one in given.items()})
-            for one, other in zip(found, expected, strict=True):
+            answers = session.run(None, {name: one.numpy() for name, one in given.items()})
+            for one, other in zip(answers, expected, strict=True):
                 if one.shape != tuple(other.shape) or not np.allclose(one, other.numpy(), rtol=1e-3, atol=1e-3):
                     raise ValueError(f"answers differ for {rows} rows of {tokens} tokens after {past}")
 
@@ -218,8 +218,8 @@ class OnnxSteps:
         self.device = torch.device("cpu")
         self.context: dict[str, Any] = {}
         if (folder / "encoder.onnx").is_file():
-            found = session_of(folder / "encoder.onnx").run(None, {"source": given.numpy()})
-            self.context = dict(zip(("context", "there"), found, strict=True))
+            arrays = session_of(folder / "encoder.onnx").run(None, {"source": given.numpy()})
+            self.context = dict(zip(("context", "there"), arrays, strict=True))
         self.session = session_of(folder / ("step.onnx" if self.context else "model.onnx"))
         shape = next(one.shape for one in self.session.get_inputs() if one.name == "past")
         self.past: Any = np.zeros((shape[0], len(given), 0, shape[-1]), dtype=np.float32)

@@ -223,11 +223,11 @@ def _names(kind: str, model: Seq2Seq) -> list[str]:
 
 def _remembered(model: Seq2Seq) -> list[tuple[int, int]]:
     """Heads and the width of one, of the keys and of the values of each layer."""
-    found = []
+    heads = []
     for block in model.decoder:
         attention = _attention(block, "attention")
-        found += [(attention.heads, wide // attention.heads) for wide in attention.widths]
-    return found
+        heads += [(attention.heads, wide // attention.heads) for wide in attention.widths]
+    return heads
 
 
 def _try(model: Seq2Seq, paths: Sequence[Path]) -> None:
@@ -239,8 +239,8 @@ def _try(model: Seq2Seq, paths: Sequence[Path]) -> None:
         ours, theirs = model.steps(source), FileSteps(sessions, source)
         for _ in range(3):
             said = torch.randint(3, model.config.target, (rows,), generator=draw)
-            expected, found = ours(said), theirs(said)
-            if not torch.allclose(expected, found, rtol=1e-3, atol=1e-3 * max(1.0, float(expected.abs().max()))):
+            expected, theirs_said = ours(said), theirs(said)
+            if not torch.allclose(expected, theirs_said, rtol=1e-3, atol=1e-3 * max(1.0, float(expected.abs().max()))):
                 raise ValueError(f"answers differ for {rows} rows of {tokens} tokens")
 
 
@@ -266,9 +266,9 @@ class FileSteps:
     def __init__(self, sessions: Sessions, source: Tensor) -> None:
         self.device = torch.device("cpu")
         encoder, self.session = sessions.now
-        found = encoder.run(None, {"source": source.cpu().numpy()})
+        arrays = encoder.run(None, {"source": source.cpu().numpy()})
         self.context: dict[str, Any] = {
-            one.name: value for one, value in zip(encoder.get_outputs(), found, strict=True)
+            one.name: value for one, value in zip(encoder.get_outputs(), arrays, strict=True)
         }
         pasts = [one for one in self.session.get_inputs() if one.name.startswith("past.")]
         self.names = [one.name for one in pasts]

@@ -81,14 +81,14 @@ def read(
             f"{str(location)!r} is of a run, and needs the run's config.json beside it; give its whole folder."
         )
     try:
-        found = ByStructure.of(tensors)
+        structure = ByStructure.of(tensors)
     except InputError as error:
         raise InputError(
             f"{str(location)!r} holds {len(tensors)} tensors, such as {listed(sorted(tensors), 3)}, in no format known "
             f"here: {', '.join(dict.fromkeys(kind.name for kind in formats.values()))}. Nor is it a ViT by its "
             f"structure: {error}; if it is one, give a table of its names (--names)."
         ) from None
-    return _foreign(location, found, tensors, None, request)
+    return _foreign(location, structure, tensors, None, request)
 
 
 def _named(location: Path, names: Pathlike | Mapping[str, Any], request: Request) -> Weights:

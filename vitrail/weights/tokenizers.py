@@ -19,12 +19,12 @@ def carry(source: Path, target: Path, form: str) -> list[str]:
     folder = source if source.is_dir() else source.parent
     names = {SHARED, *TOKENIZERS} - {"tokenizer_config.json"}
     there = [one for one in sorted(folder.iterdir()) if one.is_file()] if source.exists() else []
-    found = [one for one in there if one.name.endswith(SHARED) or one.name in names]
-    if not found or not target.is_dir():
-        return ["its tokenizers stay behind: one file of weights has no place for them"] if found else []
-    if form == "hf" and any(one.name.endswith(f".{SHARED}") for one in found):
+    carried = [one for one in there if one.name.endswith(SHARED) or one.name in names]
+    if not carried or not target.is_dir():
+        return ["its tokenizers stay behind: one file of weights has no place for them"] if carried else []
+    if form == "hf" and any(one.name.endswith(f".{SHARED}") for one in carried):
         return ["its tokenizers stay behind: an HF folder has one for both languages, and these are two"]
-    for one in found:
+    for one in carried:
         with whole(target / one.name) as aside:
             shutil.copyfile(one, aside)
     about = folder / "tokenizer_config.json"

@@ -91,7 +91,7 @@ class TestText(EvaluationSet):
         total, right_all, whole = world.sums(total, float(right), float(count))
         loss, characters = total / max(1.0, whole), sum(map(len, self.documents))
         nats = loss * len(self.tokens) / max(1, characters)
-        found = LanguageScores(
+        scores = LanguageScores(
             part=self.part,
             tokens=int(whole),
             characters=characters,
@@ -101,8 +101,10 @@ class TestText(EvaluationSet):
             nats=nats,
             bits=nats * BITS,
         )
-        values = {"nats": nats, "loss": loss, "accuracy": found.accuracy}
-        return Measurement(values, {"part": self.part, "nats": nats, "loss": loss, "tested": found.tokens}, found, each)
+        values = {"nats": nats, "loss": loss, "accuracy": scores.accuracy}
+        return Measurement(
+            values, {"part": self.part, "nats": nats, "loss": loss, "tested": scores.tokens}, scores, each
+        )
 
     def interval(self, measurement: Measurement) -> tuple[float, float]:
         nats, tokens = (sum(one) for one in zip(*measurement.outputs, strict=True))
@@ -165,7 +167,7 @@ class HiddenText(EvaluationSet):
                     sums += self._some(model, rows[first : first + together])
         nats, right, asked, told, pairs = world.sums(*sums.tolist())
         loss = nats / max(1.0, asked)
-        found = LanguageScores(
+        scores = LanguageScores(
             part=self.part,
             tokens=int(asked),
             characters=sum(map(len, self.documents)),
@@ -174,9 +176,9 @@ class HiddenText(EvaluationSet):
             accuracy=right / max(1.0, asked),
             follows=told / pairs if pairs else None,
         )
-        values = {"loss": loss, "accuracy": found.accuracy}
-        values |= {} if found.follows is None else {"follows": found.follows}
-        return Measurement(values, {"part": self.part, **values, "tested": found.tokens}, found)
+        values = {"loss": loss, "accuracy": scores.accuracy}
+        values |= {} if scores.follows is None else {"follows": scores.follows}
+        return Measurement(values, {"part": self.part, **values, "tested": scores.tokens}, scores)
 
     def _some(self, model: BERT, rows: Any) -> Any:
         inputs, targets, _ = self.windows.batch(rows, next(model.parameters()).device)

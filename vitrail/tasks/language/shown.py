@@ -12,49 +12,50 @@ from vitrail.tasks.sections import Card, Table
 SAMPLES, PROMPT = 4, 32  # texts that are gone on with in a report, and how many tokens each has
 
 
-def cards(found: LanguageScores) -> list[Card]:
+def cards(scores: LanguageScores) -> list[Card]:
     """The numbers that a report opens with."""
-    if found.nats is not None:
+    if scores.nats is not None:
         return [
-            Card(f"{found.nats:.4f}", f"{found.part} nats a character"),
-            Card(f"{found.bits:.4f}", "bits a character"),
-            Card(f"{found.perplexity:,.1f}", "perplexity of a token"),
+            Card(f"{scores.nats:.4f}", f"{scores.part} nats a character"),
+            Card(f"{scores.bits:.4f}", "bits a character"),
+            Card(f"{scores.perplexity:,.1f}", "perplexity of a token"),
         ]
-    told = [] if found.follows is None else [Card(f"{found.follows:.1%}", "told whether texts follow")]
+    told = [] if scores.follows is None else [Card(f"{scores.follows:.1%}", "told whether texts follow")]
     return [
-        Card(f"{found.loss:.4f}", f"{found.part} nats a hidden token"),
-        Card(f"{found.accuracy:.1%}", "hidden tokens said right"),
+        Card(f"{scores.loss:.4f}", f"{scores.part} nats a hidden token"),
+        Card(f"{scores.accuracy:.1%}", "hidden tokens said right"),
         *told,
     ]
 
 
-def lines(found: LanguageScores) -> list[str]:
+def lines(scores: LanguageScores) -> list[str]:
     """The numbers, one in a line."""
     named = {
-        "nats": (found.nats, "{:.4f} a character"),
-        "bits": (found.bits, "{:.4f} a character"),
-        "loss": (found.loss, "{:.4f} nats a token"),
-        "perplexity": (found.perplexity, "{:,.2f} of a token"),
-        "accuracy": (found.accuracy, "{:.2%} of the likeliest tokens are right"),
-        "follows": (found.follows, "{:.2%} told right"),
+        "nats": (scores.nats, "{:.4f} a character"),
+        "bits": (scores.bits, "{:.4f} a character"),
+        "loss": (scores.loss, "{:.4f} nats a token"),
+        "perplexity": (scores.perplexity, "{:,.2f} of a token"),
+        "accuracy": (scores.accuracy, "{:.2%} of the likeliest tokens are right"),
+        "follows": (scores.follows, "{:.2%} told right"),
     }
     shown = [f"{name:<12} {form.format(value)}" for name, (value, form) in named.items() if value is not None]
     return [
         *shown,
-        f"             {found.tokens:,} tokens asked for, of {found.characters:,} characters ({found.part})",
+        f"             {scores.tokens:,} tokens asked for, of {scores.characters:,} characters ({scores.part})",
     ]
 
 
-def headline(found: LanguageScores) -> str:
+def headline(scores: LanguageScores) -> str:
     """The result in a line."""
-    if found.nats is not None:
+    if scores.nats is not None:
         return (
-            f"{found.part} {found.nats:.4f} nats a character ({found.bits:.3f} bits), perplexity of a token "
-            f"{found.perplexity:,.1f} ({found.tokens:,} tokens)"
+            f"{scores.part} {scores.nats:.4f} nats a character ({scores.bits:.3f} bits), perplexity of a token "
+            f"{scores.perplexity:,.1f} ({scores.tokens:,} tokens)"
         )
-    told = "" if found.follows is None else f", {found.follows:.1%} told whether texts follow"
+    told = "" if scores.follows is None else f", {scores.follows:.1%} told whether texts follow"
     return (
-        f"{found.part} {found.loss:.4f} nats a hidden token, {found.accuracy:.1%} right{told} ({found.tokens:,} tokens)"
+        f"{scores.part} {scores.loss:.4f} nats a hidden token, {scores.accuracy:.1%} right{told} "
+        f"({scores.tokens:,} tokens)"
     )
 
 

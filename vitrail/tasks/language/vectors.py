@@ -61,11 +61,11 @@ class WordVectors:
         table = embedding(self.model)[: len(names)]
         lower = {names[token].strip().lower() for token in asked}
         same = [token for token, name in enumerate(names) if name.strip().lower() in lower]
-        found = nearest(table, total, [*special, *asked, *same], most)
+        neighbours = nearest(table, total, [*special, *asked, *same], most)
         pieces = {word: tokens for word, tokens in each.items() if len(tokens) > 1}
         notes = [f"{word!r} is in {len(tokens)} pieces, whose mean is taken" for word, tokens in pieces.items()]
         notes += [f"{one!r} was never seen in training, and left out" for one in self.words.unknown(list(each))]
-        return [(names[token].strip() or repr(names[token]), value) for token, value in found], notes
+        return [(names[token].strip() or repr(names[token]), value) for token, value in neighbours], notes
 
     def followed(self, word: str, texts: Sequence[str]) -> Followed:
         """A word in several texts, from layer to layer."""
@@ -73,8 +73,8 @@ class WordVectors:
 
     def _place(self, word: str, text: str) -> tuple[Any, list[int]]:
         """A text as the model is given it, and where the word stands in it, the first time."""
-        found = re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text, flags=re.IGNORECASE)
-        if found is None:
+        match = re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text, flags=re.IGNORECASE)
+        if match is None:
             raise InputError(f"{word!r} is not in {text!r}; give texts that have the word.")
         (one,) = self.words.pieces([text])
         first = [self.words.needed("begin")] if isinstance(self.model, BERT) else []
@@ -87,7 +87,7 @@ class WordVectors:
         within = [
             place + len(first)
             for place, (begin, end) in enumerate(one.spans)
-            if begin < found.end() and end > found.start()
+            if begin < match.end() and end > match.start()
         ]
         given = torch.tensor([tokens])
         start = torch.tensor([[self.model.config.begin]]) if isinstance(self.model, Seq2Seq) else None

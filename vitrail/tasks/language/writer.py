@@ -96,7 +96,7 @@ class Reader:
         for begin in range(0, len(lines), TOGETHER):
             pieces = [one.tokens for one in self.words.pieces(lines[begin : begin + TOGETHER])]
             some = [self.between(tokens[:room] or [self.words.role("unknown") or 0]) for tokens in pieces]
-            found: dict[int, Tensor] = {}
+            vectors: dict[int, Tensor] = {}
             sizes: dict[int, list[int]] = {}
             for row, tokens in enumerate(some):
                 sizes.setdefault(len(tokens), []).append(row)
@@ -106,9 +106,9 @@ class Reader:
                     group = rows[start : start + most]
                     given = torch.tensor([some[row] for row in group], device=next(self.model.parameters()).device)
                     x = self.model.norm(self.model.stream(given)).float().cpu()
-                    found |= dict(zip(group, x[:, 0] if first else x.mean(1), strict=True))
+                    vectors |= dict(zip(group, x[:, 0] if first else x.mean(1), strict=True))
             for row, tokens in enumerate(pieces):
-                yield found[row], len(tokens) > room
+                yield vectors[row], len(tokens) > room
 
     def unknown(self, text: str) -> list[str]:
         """What is to be said of a text that has parts which the vocabulary has no token for."""
@@ -212,8 +212,8 @@ class Filler(Reader):
         given = torch.tensor([whole], device=next(model.parameters()).device)
         logits: Tensor = model(given, rows=given == mask) if model.pairs is None else model(given)[given == mask]
         special = [token for name in ROLES if (token := self.words.role(name)) is not None]
-        found = logits.float().softmax(-1).index_fill(-1, torch.tensor(special), 0).topk(min(top, len(self.words)))
+        top_words = logits.float().softmax(-1).index_fill(-1, torch.tensor(special), 0).topk(min(top, len(self.words)))
         return [
             Filled([(self.names[token].strip(), p) for token, p in zip(row, some, strict=True)])
-            for row, some in zip(found.indices.tolist(), found.values.tolist(), strict=True)
+            for row, some in zip(top_words.indices.tolist(), top_words.values.tolist(), strict=True)
         ]

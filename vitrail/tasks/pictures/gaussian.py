@@ -35,14 +35,14 @@ def fit_gaussians(
         for rows, labels in zip(order, pictures.labels.split(TOGETHER), strict=True):
             yield normalise(unit(pictures.store[rows])).flatten(1), labels
 
-    found = fit(config, some, config.shrinkage)
-    shrunk = [fraction for fraction in found.shrinkage if fraction]
+    fitted = fit(config, some, config.shrinkage)
+    shrunk = [fraction for fraction in fitted.shrinkage if fraction]
     said = f"fitted in closed form: {config.classes} means, {_SPREADS[config.covariance]}"
     if shrunk and config.shrinkage is None:
         fraction = f"{shrunk[0]:.2g}" if len(shrunk) == 1 else f"{min(shrunk):.2g} to {max(shrunk):.2g}"
-        which = "the covariance is" if len(found.shrinkage) == 1 else f"{len(shrunk)} covariances are"
+        which = "the covariance is" if len(fitted.shrinkage) == 1 else f"{len(shrunk)} covariances are"
         said += f"; {which} singular, and shrunk by {fraction} towards as much variance in all directions (Ledoit-Wolf)"
-    return FittedGaussians(Weights("", "vitrail", "gaussian", config, found.state, normalise, names), said)
+    return FittedGaussians(Weights("", "vitrail", "gaussian", config, fitted.state, normalise, names), said)
 
 
 _SPREADS = {"shared": "one covariance", "own": "a covariance each", "diagonal": "variances each"}

@@ -133,9 +133,9 @@ def _fit_head(seen: Tensor, labels: Tensor, classes: int, choices: list[Reading]
 
     split = list(StratifiedKFold(folds, shuffle=True, random_state=0).split(x, y))
     tried = [_Tried(one, "linear discriminants", discriminants, SHRINKAGES, balance) for one in options]
-    best = min((found for one in tried for found in one.tried(x, y, classes, split)), key=lambda found: found.loss)
+    best = min((head for one in tried for head in one.tried(x, y, classes, split)), key=lambda head: head.loss)
     other = _Tried(best.tried.reading, "logistic regression", _logistic, STRENGTHS, balance)
-    best = min((best, *other.tried(x, y, classes, split)), key=lambda found: found.loss)
+    best = min((best, *other.tried(x, y, classes, split)), key=lambda head: head.loss)
     chosen = best.tried
     weight, bias = chosen.fit(chosen.of(x), y, classes, [best.strength], balance)[0]
     return Fitted(

@@ -274,8 +274,8 @@ class PictureTask(Task):
         )
 
     def _fitted(self) -> "PictureTask":
-        found = fit_gaussians(self.config, self.parts.train, self.normalise, self.names)
-        return replace(self, weights=found.weights, fitted=found)
+        fitted = fit_gaussians(self.config, self.parts.train, self.normalise, self.names)
+        return replace(self, weights=fitted.weights, fitted=fitted)
 
     def _fit_head(self, progress: Progress) -> Fitted:
         weights = cast("Weights", self.weights)

@@ -134,7 +134,7 @@ class TestPixels(EvaluationSet):
                 count += float(asked.sum())
         nats, right, count = world.sums(nats, right, count)
         bits = BITS * nats / max(1.0, count)
-        found = PixelScores(
+        scores = PixelScores(
             part=self.part,
             tested=len(self),
             pixels=int(count),
@@ -143,8 +143,8 @@ class TestPixels(EvaluationSet):
             histogram=self.baselines[0],
             png=self.baselines[1],
         )
-        values = {"bits": bits, "loss": bits / BITS, "accuracy": found.accuracy}
-        return Measurement(values, {"part": self.part, **values, "tested": found.tested}, found)
+        values = {"bits": bits, "loss": bits / BITS, "accuracy": scores.accuracy}
+        return Measurement(values, {"part": self.part, **values, "tested": scores.tested}, scores)
 
 
 def histogram_bits(learned: Tensor, pixels: Tensor, colours: int) -> float:

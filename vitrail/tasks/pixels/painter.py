@@ -83,13 +83,13 @@ def probe(
     from sklearn.preprocessing import StandardScaler  # noqa: PLC0415
 
     least = int(np.bincount(labels.numpy()).min())
-    found = []
+    accuracies = []
     for one, other in zip(layers, tested, strict=True):
         made = make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000))
         folds = StratifiedKFold(max(2, min(5, least)))
         search = GridSearchCV(made, {"logisticregression__C": list(decay)}, cv=folds)
-        found.append(float(search.fit(one.numpy(), labels.numpy()).score(other.numpy(), truth.numpy())))
-    return found
+        accuracies.append(float(search.fit(one.numpy(), labels.numpy()).score(other.numpy(), truth.numpy())))
+    return accuracies
 
 
 def grid(pictures: Tensor, across: int, gap: int = 1) -> Tensor:

@@ -151,30 +151,30 @@ class PixelTask(Task):
         ]
 
     def cards(self, measurement: Measurement) -> list[Card]:
-        found = measurement.scores
+        scores = measurement.scores
         return [
-            Card(f"{found.bits:.3f}", f"{found.part} bits a pixel"),
-            Card(f"{found.histogram:.3f}", "by a histogram of each place"),
-            Card(f"{found.png:.3f}", "as PNG"),
+            Card(f"{scores.bits:.3f}", f"{scores.part} bits a pixel"),
+            Card(f"{scores.histogram:.3f}", "by a histogram of each place"),
+            Card(f"{scores.png:.3f}", "as PNG"),
         ]
 
     def headline(self, measurement: Measurement) -> str:
-        found = measurement.scores
+        scores = measurement.scores
         which = "hidden pixel" if isinstance(self.config, BERTConfig) else "pixel"
         return (
-            f"{found.part} {found.bits:.3f} bits a {which} (by a histogram of each place {found.histogram:.3f}, as PNG "
-            f"{found.png:.3f}; {found.tested:,} pictures)"
+            f"{scores.part} {scores.bits:.3f} bits a {which} (by a histogram of each place {scores.histogram:.3f}, "
+            f"as PNG {scores.png:.3f}; {scores.tested:,} pictures)"
         )
 
     @classmethod
     def score_lines(cls, measurement: Measurement) -> list[str]:
-        found = measurement.scores
+        scores = measurement.scores
         return [
-            f"bits         {found.bits:.4f} a pixel",
-            f"histogram    {found.histogram:.4f}: each place as it was in training",
-            f"PNG          {found.png:.4f}: the same colours as files",
-            f"accuracy     {found.accuracy:.2%} of the likeliest colours are right",
-            f"             {found.pixels:,} pixels of {found.tested:,} pictures ({found.part})",
+            f"bits         {scores.bits:.4f} a pixel",
+            f"histogram    {scores.histogram:.4f}: each place as it was in training",
+            f"PNG          {scores.png:.4f}: the same colours as files",
+            f"accuracy     {scores.accuracy:.2%} of the likeliest colours are right",
+            f"             {scores.pixels:,} pixels of {scores.tested:,} pictures ({scores.part})",
         ]
 
     def samples(self, model: Model) -> list[Section]:
@@ -210,10 +210,10 @@ def _probed(painter: Painter, parts: Parts, train: Tensor, held: Tensor) -> list
     if len(labels[rows].unique()) < len(parts.train.names) or int(labels[rows].bincount().min()) < 2:  # noqa: PLR2004
         return []
     some = slice(0, 2 * LABELLED)
-    found = probe(painter.features(train[rows]), labels[rows], painter.features(held[some]), truth[some])
-    named = ["the embedding", *(f"layer {number}" for number in range(1, len(found)))]
+    accuracies = probe(painter.features(train[rows]), labels[rows], painter.features(held[some]), truth[some])
+    named = ["the embedding", *(f"layer {number}" for number in range(1, len(accuracies)))]
     note = f"A linear classifier on the means of 4 x 4 cells, from {len(rows):,} labels; the model was told none."
-    cells = [(name, f"{value:.1%}") for name, value in zip(named, found, strict=True)]
+    cells = [(name, f"{value:.1%}") for name, value in zip(named, accuracies, strict=True)]
     return [Table(title="What each layer knows", note=note, columns=("after", ">accuracy"), rows=cells)]
 
 

@@ -35,7 +35,7 @@ class Cutter:
     def pieces(self, sentences: Sequence[Sequence[str]]) -> list[Piece]:
         """All words of all sentences; a word is asked of at the first of its tokens."""
         begin, end, unknown = (self.words.needed(name) for name in ("begin", "end", "unknown"))
-        room, found = self.length - 2, list[Piece]()
+        room, pieces = self.length - 2, list[Piece]()
         for row, one in enumerate(self.words.pieces(list(sentences), split=True)):
             each: list[list[int]] = [[] for _ in sentences[row]]
             for token, word in zip(one.tokens, one.words, strict=True):
@@ -45,13 +45,13 @@ class Cutter:
             for number, some in enumerate(each):
                 some = some[:room] or [unknown]  # noqa: PLW2901  # a word of nothing that the vocabulary knows
                 if len(tokens) + len(some) > room:
-                    found.append(Piece([begin, *tokens, end], places, row, first))
+                    pieces.append(Piece([begin, *tokens, end], places, row, first))
                     tokens, places, first = [], [], number
                 places.append(len(tokens) + 1)
                 tokens += some
             if places:
-                found.append(Piece([begin, *tokens, end], places, row, first))
-        return found
+                pieces.append(Piece([begin, *tokens, end], places, row, first))
+        return pieces
 
     def texts(self, texts: Sequence[str]) -> list[Piece]:
         """Whole texts, as far as there is room, which are asked of once."""

@@ -60,10 +60,10 @@ class TestTags(EvaluationSet):
         nats, whole = world.sums(nats, float(count))
         said = _all(said, len(self), world)
         loss = nats / max(1.0, whole)
-        found = score(said, every, self.labels, part=self.part, unit=self.unit, loss=loss)
-        values = {"accuracy": found.accuracy, "f1": found.macro, "loss": loss}
-        values |= {} if found.spans is None else {"spans": found.spans}
-        return Measurement(values, {"part": self.part, **values, "tested": found.tested}, found, said)
+        scores = score(said, every, self.labels, part=self.part, unit=self.unit, loss=loss)
+        values = {"accuracy": scores.accuracy, "f1": scores.macro, "loss": loss}
+        values |= {} if scores.spans is None else {"spans": scores.spans}
+        return Measurement(values, {"part": self.part, **values, "tested": scores.tested}, scores, said)
 
     def interval(self, measurement: Measurement) -> tuple[float, float]:
         said = zip(measurement.outputs, self.truth, strict=True)

@@ -51,11 +51,11 @@ def _beside(files: Sequence[str], part: str) -> list[str]:
         return []
     file = Path(files[0])
     names = NAMES["validation"] if part == "validation" else NAMES["test"]
-    found = re.search(rf"(?<![a-z])({'|'.join(NAMES['train'])})(?![a-z])", file.name.lower())
-    if found is None:
+    match = re.search(rf"(?<![a-z])({'|'.join(NAMES['train'])})(?![a-z])", file.name.lower())
+    if match is None:
         return []
     for name in names:
-        stem = f"{file.name[: found.start()]}{name}{file.name[found.end() :]}".removesuffix(".gz")
+        stem = f"{file.name[: match.start()]}{name}{file.name[match.end() :]}".removesuffix(".gz")
         there = [file.with_name(one) for one in (stem, f"{stem}.gz") if file.with_name(one).is_file()]
         if there:
             return [str(there[0])]

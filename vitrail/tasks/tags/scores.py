@@ -86,17 +86,17 @@ def _span_f1(said: Sequence[Sequence[int]], truth: Sequence[Sequence[int]], name
 
 def spans(sentences: Sequence[Sequence[str]]) -> Spans:
     """The spans that labels tell, as sentence, first word, the one after the last, and kind."""
-    found: Spans = set()
+    spans: Spans = set()
     for row, labels in enumerate(sentences):
         first, kind = 0, ""
         for place, label in enumerate([*labels, "O"]):
             mark, _, name = label.partition("-")
             if kind and (mark in ("O", "B", "S") or name != kind):
-                found.add((row, first, place, kind))
+                spans.add((row, first, place, kind))
                 kind = ""
             if mark != "O" and not kind:
                 first, kind = place, name
             if mark in ("E", "S") and kind:
-                found.add((row, first, place + 1, kind))
+                spans.add((row, first, place + 1, kind))
                 kind = ""
-    return found
+    return spans

@@ -10,35 +10,35 @@ FEW = 30  # classes that a confusion is drawn of
 WORST, WIDTH = 12, 160  # sentences that are shown, and their letters
 
 
-def cards(found: TagScores) -> list[Card]:
+def cards(scores: TagScores) -> list[Card]:
     """The numbers that a report opens with."""
-    spans = [] if found.spans is None else [Card(f"{found.spans:.2%}", "F1 of spans")]
+    spans = [] if scores.spans is None else [Card(f"{scores.spans:.2%}", "F1 of spans")]
     return [
-        Card(f"{found.accuracy:.2%}", f"{found.part} accuracy"),
-        Card(f"{found.macro:.2%}", "mean F1 of the classes"),
+        Card(f"{scores.accuracy:.2%}", f"{scores.part} accuracy"),
+        Card(f"{scores.macro:.2%}", "mean F1 of the classes"),
         *spans,
     ]
 
 
-def class_table(found: TagScores) -> Table:
+def class_table(scores: TagScores) -> Table:
     """Each class, the most frequent first."""
-    order = sorted(found.classes, key=lambda one: -one.count)
+    order = sorted(scores.classes, key=lambda one: -one.count)
     return Table(
         title="Classes",
-        columns=("class", f">{found.unit}", ">precision", ">recall", ">F1"),
+        columns=("class", f">{scores.unit}", ">precision", ">recall", ">F1"),
         rows=[(one.name, f"{one.count:,}", *map(_percent, (one.precision, one.recall, one.f1))) for one in order],
     )
 
 
-def sections(tagged: Tagged, said: Sequence[Sequence[int]], found: TagScores) -> list[Section]:
+def sections(tagged: Tagged, said: Sequence[Sequence[int]], scores: TagScores) -> list[Section]:
     """Each class, how they are confused, and where the mistakes are."""
-    names = found.names
+    names = scores.names
     mistakes = []
     for row, truth in enumerate(tagged.labels):
         wrong = [place for place, label in enumerate(truth) if names[said[row][place]] != label]
         if wrong:
             mistakes.append((len(wrong) / len(truth), row, wrong))
-    between = "" if found.unit == "characters" else " "
+    between = "" if scores.unit == "characters" else " "
     rows = []
     for _, row, wrong in sorted(mistakes, key=lambda one: (-one[0], one[1]))[:WORST]:
         sentence, truth = tagged.sentences[row], tagged.labels[row]
@@ -46,10 +46,10 @@ def sections(tagged: Tagged, said: Sequence[Sequence[int]], found: TagScores) ->
         if tagged.whole:
             told = f"{names[said[row][0]]}, not {truth[0]}"
         rows.append((f"{tagged.places[row]:,}", between.join(sentence)[:WIDTH], told))
-    shown: list[Section] = [class_table(found)]
+    shown: list[Section] = [class_table(scores)]
     if len(names) <= FEW:
-        note = f"Rows: the {found.part} {found.unit}; columns: the answers."
-        shown.append(Confusion(title="Confusion", note=note, counts=found.confusion, names=names))
+        note = f"Rows: the {scores.part} {scores.unit}; columns: the answers."
+        shown.append(Confusion(title="Confusion", note=note, counts=scores.confusion, names=names))
     shown.append(
         Table(
             title="Mistakes",
@@ -63,15 +63,15 @@ def sections(tagged: Tagged, said: Sequence[Sequence[int]], found: TagScores) ->
     return shown
 
 
-def lines(found: TagScores) -> list[str]:
+def lines(scores: TagScores) -> list[str]:
     """The numbers, one in a line."""
-    spans = [] if found.spans is None else [f"F1 of spans  {found.spans:.2%}"]
+    spans = [] if scores.spans is None else [f"F1 of spans  {scores.spans:.2%}"]
     return [
-        f"accuracy     {found.accuracy:.2%}",
-        f"mean F1      {found.macro:.2%}",
+        f"accuracy     {scores.accuracy:.2%}",
+        f"mean F1      {scores.macro:.2%}",
         *spans,
-        f"loss         {found.loss:.4f} nats",
-        f"             {found.tested:,} {found.unit} ({found.part})",
+        f"loss         {scores.loss:.4f} nats",
+        f"             {scores.tested:,} {scores.unit} ({scores.part})",
     ]
 
 

@@ -83,12 +83,12 @@ class Tagger:
         sentences = [[text] if self.whole else self.split(text, spaces=spaces) for text in texts]
         errors = [_error(text) for text in texts]
         there = [row for row, some in enumerate(sentences) if some and not errors[row]]
-        found = dict(zip(there, self.probabilities([sentences[row] for row in there]), strict=True))
+        probabilities = dict(zip(there, self.probabilities([sentences[row] for row in there]), strict=True))
         for row, text in enumerate(texts):
-            if row not in found:
+            if row not in probabilities:
                 yield Tags(text, [], errors[row] or "nothing that a label could be given to")
                 continue
-            values, numbers = found[row].max(-1)
+            values, numbers = probabilities[row].max(-1)
             named = zip(sentences[row], numbers.tolist(), values.tolist(), strict=True)
             labelled = [(word, self.labels[number], value) for word, number, value in named]
             yield Tags(text, labelled, notes=self._notes(text))
@@ -116,7 +116,7 @@ class Tagger:
 @torch.no_grad()
 def label_logits(model: BERT, pieces: Sequence[Piece], whole: bool, counts: Sequence[int]) -> list[Tensor]:
     """The logits of each label, of each of so many words of each sentence (n classes)."""
-    found = [torch.zeros(count, model.config.classes) for count in counts]
+    by_sentence = [torch.zeros(count, model.config.classes) for count in counts]
     pad, device = model.config.pad or 0, next(model.parameters()).device
     order = sorted(range(len(pieces)), key=lambda number: -len(pieces[number].tokens))
     while order:
@@ -125,10 +125,10 @@ def label_logits(model: BERT, pieces: Sequence[Piece], whole: bool, counts: Sequ
         logits = model(padded([one.tokens for one in group], pad).to(device)).float().cpu()
         for row, one in zip(logits, group, strict=True):
             if whole:
-                found[one.row][0] = row
+                by_sentence[one.row][0] = row
             else:
-                found[one.row][one.first : one.first + len(one.places)] = row[one.places]
-    return found
+                by_sentence[one.row][one.first : one.first + len(one.places)] = row[one.places]
+    return by_sentence
 
 
 def _error(text: str) -> str:

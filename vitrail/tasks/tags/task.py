@@ -243,11 +243,11 @@ class TagTask(Task):
         return shown.lines(measurement.scores)
 
     def headline(self, measurement: Measurement) -> str:
-        found = measurement.scores
-        spans = "" if found.spans is None else f", F1 of spans {found.spans:.2%}"
+        scores = measurement.scores
+        spans = "" if scores.spans is None else f", F1 of spans {scores.spans:.2%}"
         return (
-            f"{found.part} accuracy {found.accuracy:.2%}, mean F1 {found.macro:.2%}{spans} "
-            f"({found.tested:,} {found.unit})"
+            f"{scores.part} accuracy {scores.accuracy:.2%}, mean F1 {scores.macro:.2%}{spans} "
+            f"({scores.tested:,} {scores.unit})"
         )
 
 

@@ -58,10 +58,10 @@ class TestPairs(EvaluationSet):
         how = (self.how or _quick(model.config)).checked(model.config)
         said, loss = self._said(model, how, world), self._loss(model, world)
         method = _described(how, model.config)
-        found = score(said, self.pairs.targets, part=self.part, method=method, loss=loss, full=self.full)
-        values = {"bleu": found.bleu.value, "exact": found.exact, "loss": loss}
-        summary = {"part": self.part, "bleu": found.bleu.value, "exact": found.exact, "tested": found.tested}
-        return Measurement(values, {**summary, "method": method}, found, said)
+        scores = score(said, self.pairs.targets, part=self.part, method=method, loss=loss, full=self.full)
+        values = {"bleu": scores.bleu.value, "exact": scores.exact, "loss": loss}
+        summary = {"part": self.part, "bleu": scores.bleu.value, "exact": scores.exact, "tested": scores.tested}
+        return Measurement(values, {**summary, "method": method}, scores, said)
 
     def seen_by(self, weights: Weights) -> "TestPairs":  # noqa: ARG002
         return replace(self, full=True)

@@ -56,16 +56,16 @@ def score(
     bleu, chrf = BLEU(tokenize=_tokenizer(references)), CHRF()
     many = SAMPLES if full and len(said) > 1 else 1
     try:
-        found = bleu.corpus_score(list(said), [list(references)], n_bootstrap=many)
+        corpus = bleu.corpus_score(list(said), [list(references)], n_bootstrap=many)
         letters = chrf.corpus_score(list(said), [list(references)], n_bootstrap=many)
     except TypeError:  # of sacrebleu, which cannot average draws of which some come to nothing at all
         many = 1
-        found, letters = (one.corpus_score(list(said), [list(references)]) for one in (bleu, chrf))
+        corpus, letters = (one.corpus_score(list(said), [list(references)]) for one in (bleu, chrf))
     return TranslationScores(
         part=part,
         method=method,
         tested=len(said),
-        bleu=_interval(found, many),
+        bleu=_interval(corpus, many),
         signature=str(bleu.get_signature()),
         chrf=_interval(letters, many),
         chrf_signature=str(chrf.get_signature()),
@@ -84,8 +84,8 @@ def paired_bleu(before: Sequence[str], after: Sequence[str], references: Sequenc
         return 1.0
     bleu = BLEU(tokenize=_tokenizer(references), references=[list(references)])
     both: Any = [("before", list(before)), ("after", list(after))]
-    _, found = PairedTest(both, {"BLEU": bleu}, None, test_type="bs", n_samples=SAMPLES)()
-    second: Any = found["BLEU"][1]
+    _, results = PairedTest(both, {"BLEU": bleu}, None, test_type="bs", n_samples=SAMPLES)()
+    second: Any = results["BLEU"][1]
     return 1.0 if second.p_value is None else float(second.p_value)
 
 
@@ -97,11 +97,11 @@ def sentence_scores(said: Sequence[str], references: Sequence[str]) -> list[floa
     return [chrf.sentence_score(one, [other]).score for one, other in zip(said, references, strict=True)]
 
 
-def _interval(found: Any, many: int) -> Interval:
+def _interval(result: Any, many: int) -> Interval:
     if many == 1:
-        return Interval(round(found.score, 4))
-    mean, half = float(found._mean), float(found._ci)  # noqa: SLF001  # which sacrebleu shows in its own output
-    return Interval(round(found.score, 4), round(mean - half, 4), round(mean + half, 4))
+        return Interval(round(result.score, 4))
+    mean, half = float(result._mean), float(result._ci)  # noqa: SLF001  # which sacrebleu shows in its own output
+    return Interval(round(result.score, 4), round(mean - half, 4), round(mean + half, 4))
 
 
 def _by_length(said: Sequence[str], references: Sequence[str], bleu: Any) -> list[LengthBin]:
@@ -109,12 +109,14 @@ def _by_length(said: Sequence[str], references: Sequence[str], bleu: Any) -> lis
     for row, reference in enumerate(references):
         words = len(reference.split())
         bins.setdefault(sum(words > end for end in BINS), []).append(row)
-    found = []
+    by_length = []
     for number, rows in sorted(bins.items()):
         first, last = (BINS[number - 1] + 1 if number else 1), (BINS[number] if number < len(BINS) else None)
         some = bleu.corpus_score([said[row] for row in rows], [[references[row] for row in rows]])
-        found.append(LengthBin(f"{first} to {last}" if last else f"{first} or more", len(rows), round(some.score, 2)))
-    return found
+        by_length.append(
+            LengthBin(f"{first} to {last}" if last else f"{first} or more", len(rows), round(some.score, 2))
+        )
+    return by_length
 
 
 def _tokenizer(references: Sequence[str]) -> str:

@@ -11,16 +11,16 @@ from vitrail.tasks.translate.scores import TranslationScores, sentence_scores
 SAMPLES, WORST = 12, 12
 
 
-def cards(found: TranslationScores) -> list[Card]:
+def cards(scores: TranslationScores) -> list[Card]:
     """The numbers that a report opens with."""
     return [
-        Card(f"{found.bleu.value:.2f}", f"{found.part} BLEU"),
-        Card(f"{found.chrf.value:.2f}", f"{found.part} chrF"),
-        Card(f"{found.exact:.1%}", "exact match"),
+        Card(f"{scores.bleu.value:.2f}", f"{scores.part} BLEU"),
+        Card(f"{scores.chrf.value:.2f}", f"{scores.part} chrF"),
+        Card(f"{scores.exact:.1%}", "exact match"),
     ]
 
 
-def sections(pairs: Pairs, said: Sequence[str], found: TranslationScores) -> list[Section]:
+def sections(pairs: Pairs, said: Sequence[str], scores: TranslationScores) -> list[Section]:
     """Some translations, the worst, and BLEU by length."""
     drawn = np.random.default_rng(0).permutation(len(pairs))[:SAMPLES]
     each = sentence_scores(said, pairs.targets)
@@ -29,7 +29,7 @@ def sections(pairs: Pairs, said: Sequence[str], found: TranslationScores) -> lis
     return [
         Table(
             title="Samples",
-            note=f"Drawn at random from the {found.part} part; decoded by {found.method}.",
+            note=f"Drawn at random from the {scores.part} part; decoded by {scores.method}.",
             columns=("source", "translation", "reference"),
             rows=[(pairs.sources[row], said[row], pairs.targets[row]) for row in sorted(drawn.tolist())],
             wide=True,
@@ -45,29 +45,29 @@ def sections(pairs: Pairs, said: Sequence[str], found: TranslationScores) -> lis
             empty="Every sentence is as its reference has it.",
             wide=True,
         ),
-        length_table(found),
+        length_table(scores),
     ]
 
 
-def length_table(found: TranslationScores) -> Table:
+def length_table(scores: TranslationScores) -> Table:
     """BLEU by the length of the reference."""
     return Table(
         title="By length",
         note="BLEU of the sentences whose references have so many words.",
         columns=("words", ">sentences", ">BLEU"),
-        rows=[(one.words, f"{one.count:,}", f"{one.bleu:.2f}") for one in found.lengths],
+        rows=[(one.words, f"{one.count:,}", f"{one.bleu:.2f}") for one in scores.lengths],
     )
 
 
-def lines(found: TranslationScores) -> list[str]:
+def lines(scores: TranslationScores) -> list[str]:
     """The numbers, one in a line, with what they were computed by."""
-    loss = [] if found.loss is None else [f"loss         {found.loss:.4f} nats a token"]
+    loss = [] if scores.loss is None else [f"loss         {scores.loss:.4f} nats a token"]
     return [
-        f"BLEU         {found.bleu}",
-        f"             {found.signature}",
-        f"chrF         {found.chrf}",
-        f"             {found.chrf_signature}",
-        f"exact match  {found.exact:.2%}",
+        f"BLEU         {scores.bleu}",
+        f"             {scores.signature}",
+        f"chrF         {scores.chrf}",
+        f"             {scores.chrf_signature}",
+        f"exact match  {scores.exact:.2%}",
         *loss,
-        f"             {found.tested:,} sentences ({found.part}), {found.method}",
+        f"             {scores.tested:,} sentences ({scores.part}), {scores.method}",
     ]

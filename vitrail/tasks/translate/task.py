@@ -235,10 +235,10 @@ class TranslateTask(Task):
         return shown.lines(measurement.scores)
 
     def headline(self, measurement: Measurement) -> str:
-        found = measurement.scores
+        scores = measurement.scores
         return (
-            f"{found.part} BLEU {found.bleu}, chrF {found.chrf}, exact match {found.exact:.2%} "
-            f"({found.tested:,} sentences, {found.method})"
+            f"{scores.part} BLEU {scores.bleu}, chrF {scores.chrf}, exact match {scores.exact:.2%} "
+            f"({scores.tested:,} sentences, {scores.method})"
         )
 
 

@@ -151,16 +151,16 @@ class Translator:
     def _window(self, lines: Sequence[str], how: Decoding, generator: torch.Generator) -> Iterator[Translation]:
         """As soon as all before it are translated, each."""
         tokens = self.words.source.encode([clean(line) for line in lines])
-        found: dict[int, Translation] = {}
+        translations: dict[int, Translation] = {}
         for row, (line, one) in enumerate(zip(lines, tokens, strict=True)):
             error = self.error(line, one)
             if error:
-                found[row] = Translation(line, [], error)
-        order = sorted((row for row in range(len(lines)) if row not in found), key=lambda row: -len(tokens[row]))
+                translations[row] = Translation(line, [], error)
+        order = sorted((row for row in range(len(lines)) if row not in translations), key=lambda row: -len(tokens[row]))
         given = 0
         while given < len(lines):
-            if given in found:
-                yield found.pop(given)
+            if given in translations:
+                yield translations.pop(given)
                 given += 1
                 continue
             rows = how.candidates if how.method == "parallel" else 1
@@ -170,7 +170,7 @@ class Translator:
             texts = iter(self.words.target.decode([one.tokens for some in every for one in some]))
             for row, some in zip(group, every, strict=True):
                 both = [(next(texts), one.score) for one in some]
-                found[row] = Translation(lines[row], both, notes=self._notes(lines[row]))
+                translations[row] = Translation(lines[row], both, notes=self._notes(lines[row]))
 
     @torch.inference_mode()
     def hypotheses(
@@ -182,10 +182,10 @@ class Translator:
         source = padded(tokens, PAD).to(next(model.parameters()).device)
         if how.method == "parallel":
             never = (*NO_WORDS, END)
-            found = mask_predict(
+            hypotheses = mask_predict(
                 model, source, passes=how.passes, candidates=how.candidates, factor=how.length, never=never
             )
-            return [every[: how.nbest] for every in found]
+            return [every[: how.nbest] for every in hypotheses]
         limits = Limits(model.config.begin, model.config.end, model.config.length, NO_WORDS)
         few = len(tokens) * (how.beam if how.method == "beam" else 1) * model.config.width <= FEW
         with threads(1) if few else nullcontext():

@@ -18,8 +18,8 @@ ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu-tanh", "gelu_pytorch_tanh": "ge
 
 def depth_of(tensors: Tensors, layer: str) -> int:
     """How many blocks there are, whose names begin so and with their numbers."""
-    found = {int(one[1]) for name in tensors if (one := re.match(re.escape(layer) + r"(\d+)\.", name))}
-    return 1 + max(found, default=-1)
+    numbers = {int(one[1]) for name in tensors if (one := re.match(re.escape(layer) + r"(\d+)\.", name))}
+    return 1 + max(numbers, default=-1)
 
 
 def shape_of(tensors: Tensors, name: str) -> tuple[int, ...]:

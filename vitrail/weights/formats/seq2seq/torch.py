@@ -47,20 +47,20 @@ class TorchSeq2Seq(Format):
         inside = tuple(f"{stack}.{part}." for stack in stacks for part in ("layers", "norm"))
         around = {name: lazy for name, lazy in known.items() if not name.startswith(inside)}
         width = known[stacks[0] + FIRST.format("self_attn")].shape[1]
-        found = _around(around, width, self.given)
-        notes = [f"{part}: {name}" for part, name in found.items() if name]
-        positions = _positions(around, width, set(found.values()))
-        fields = _fields(known, stacks, width, found, positions)
+        outer = _around(around, width, self.given)
+        notes = [f"{part}: {name}" for part, name in outer.items() if name]
+        positions = _positions(around, width, set(outer.values()))
+        fields = _fields(known, stacks, width, outer, positions)
         notes += _assumed(fields, stated)
         known, waves = _with_positions(known, positions)
         if waves:
             fields["position"] = "sinusoidal"
         config = checked_config(path, self.family, {**fields, **stated}, tensors)
         if config.shared:
-            known.pop(found["target"], None) if found["target"] != found["source"] else None
+            known.pop(outer["target"], None) if outer["target"] != outer["source"] else None
         if config.tied:
-            known.pop(found["logits"], None) if found["logits"] not in (found["source"], found["target"]) else None
-        moves = Moves(_names(stacks, found, positions), config)
+            known.pop(outer["logits"], None) if outer["logits"] not in (outer["source"], outer["target"]) else None
+        moves = Moves(_names(stacks, outer, positions), config)
         state, over = moves.read(path, self.name, known, strict=request.strict)
         notes += [f"left out: {listed(over)}"] if over else []
         return Weights(path, self.name, self.family, config, state, notes=notes)
@@ -92,21 +92,21 @@ def _around(around: dict[str, Lazy], width: int, given: dict[str, str]) -> dict[
         for name, lazy in around.items()
         if len(lazy.shape) == 2 and lazy.shape[1] == width and not re.search(POSITION, name.lower())  # noqa: PLR2004
     }
-    found = dict(given)
+    outer = dict(given)
     biased = [name for name in tables if name.replace("weight", "bias") in around and name.endswith("weight")]
     words = {name: name.lower() for name in tables}
-    if "logits" not in found:
+    if "logits" not in outer:
         maps = biased or [
             name for name in tables if re.search(WORDS["logits"], words[name]) and "emb" not in words[name]
         ]
-        found["logits"] = maps[0] if len(maps) == 1 else ""
+        outer["logits"] = maps[0] if len(maps) == 1 else ""
         if len(maps) > 1:
             raise InputError(
                 f"which of {listed(maps)} is the output is not clear; name it with names={{'logits': ...}}."
             )
-    rest = [name for name in tables if name != found["logits"]]
+    rest = [name for name in tables if name != outer["logits"]]
     for part in ("source", "target"):
-        if part not in found:
+        if part not in outer:
             likely = [name for name in rest if re.search(WORDS[part], words[name])]
             likely = likely if len(likely) == 1 else rest if len(rest) == 1 else likely
             if len(likely) != 1:
@@ -115,13 +115,13 @@ def _around(around: dict[str, Lazy], width: int, given: dict[str, str]) -> dict[
                     f"which tensor is the embedding of the {part}s is not clear ({what}); name it with "
                     f"names={{{part!r}: ...}}."
                 )
-            found[part] = likely[0]
-    over = [name for name in tables if name not in found.values()]
-    if not found["logits"] and over:
+            outer[part] = likely[0]
+    over = [name for name in tables if name not in outer.values()]
+    if not outer["logits"] and over:
         raise InputError(
             f"which tensor is the output is not clear ({listed(over)}); name it with names={{'logits': ...}}."
         )
-    return found
+    return outer
 
 
 def _positions(around: dict[str, Lazy], width: int, taken: set[str]) -> list[str]:
@@ -156,12 +156,12 @@ def _with_positions(known: dict[str, Lazy], positions: list[str]) -> tuple[dict[
 
 
 def _fields(
-    known: dict[str, Lazy], stacks: tuple[str, str], width: int, found: dict[str, str], positions: list[str]
+    known: dict[str, Lazy], stacks: tuple[str, str], width: int, outer: dict[str, str], positions: list[str]
 ) -> dict[str, Any]:
-    source, target, logits = (known[found[part]].shape[0] if found[part] else 0 for part in PARTS)
-    both = found["source"] == found["target"]
-    same = both or (source == target and _equal(known, found["source"], found["target"]))
-    tied = not logits or found["logits"] == found["target"] or _equal(known, found["logits"], found["target"])
+    source, target, logits = (known[outer[part]].shape[0] if outer[part] else 0 for part in PARTS)
+    both = outer["source"] == outer["target"]
+    same = both or (source == target and _equal(known, outer["source"], outer["target"]))
+    tied = not logits or outer["logits"] == outer["target"] or _equal(known, outer["logits"], outer["target"])
     depths = [
         1 + max(int(m[1]) for name in known if (m := re.match(re.escape(stack) + r"\.layers\.(\d+)\.", name)))
         for stack in stacks
@@ -177,7 +177,7 @@ def _fields(
         "length": known[positions[0]].numbers().flatten(0, -2).shape[0] if positions else 512,
         "shared": same,
         "tied": tied,
-        "output_bias": bool(found["logits"]) and found["logits"].replace("weight", "bias") in known,
+        "output_bias": bool(outer["logits"]) and outer["logits"].replace("weight", "bias") in known,
         "position": "learned" if positions else "sinusoidal",
         "norm_last": f"{stacks[0]}.norm.weight" in known,
         "order": "post",
@@ -198,7 +198,7 @@ def _equal(known: dict[str, Lazy], one: str, other: str) -> bool:
     return a.shape == b.shape and bool((a.numbers() == b.numbers()).all())
 
 
-def _names(stacks: tuple[str, str], found: dict[str, str], positions: list[str]) -> Names:
+def _names(stacks: tuple[str, str], outer: dict[str, str], positions: list[str]) -> Names:
     def side(stack: str, embed: str, position: str, *, cross: bool) -> SideNames:
         layer = f"{stack}.layers.{{}}"
         return SideNames(
@@ -219,7 +219,7 @@ def _names(stacks: tuple[str, str], found: dict[str, str], positions: list[str])
 
     first, last = (positions[0], positions[-1]) if positions else ("", "")
     sides = (
-        side(stacks[0], found["source"], first, cross=False),
-        side(stacks[1], found["target"], last, cross=True),
+        side(stacks[0], outer["source"], first, cross=False),
+        side(stacks[1], outer["target"], last, cross=True),
     )
-    return Names(*sides, found["logits"], found["logits"].replace("weight", "bias"))
+    return Names(*sides, outer["logits"], outer["logits"].replace("weight", "bias"))

@@ -210,10 +210,10 @@ def _from_zero(tensors: dict[str, Lazy], names: Names) -> dict[str, Lazy]:
     """With blocks that are counted from 0, however the file counts them."""
     for before in {name.partition("{}")[0] for part in OF_BLOCKS for name in _each(getattr(names, part))} - {""}:
         pattern = re.compile(re.escape(before) + r"(\d+)(?=\D)")
-        numbers = sorted({int(found[1]) for name in tensors if (found := pattern.match(name))})
+        numbers = sorted({int(match[1]) for name in tensors if (match := pattern.match(name))})
         place = {number: str(index) for index, number in enumerate(numbers)}
         tensors = {
-            before + place[int(found[1])] + name[found.end() :] if (found := pattern.match(name)) else name: lazy
+            before + place[int(match[1])] + name[match.end() :] if (match := pattern.match(name)) else name: lazy
             for name, lazy in tensors.items()
         }
     return tensors
