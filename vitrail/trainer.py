@@ -145,8 +145,8 @@ class Training:
             task, _ = self._planned(task, here)
             task = task.gathered(self.progress).with_head(self.progress)
             job = Job(task, Run("."), here)
-            *_, seen = self.progress("steps tried", try_rates(job), STEPS)
-        return seen
+            *_, rates = self.progress("steps tried", try_rates(job), STEPS)
+        return rates
 
     def _words(self, folder: Path, processes: int = 1) -> list[str]:
         words = ["train", *self.what, "--out", str(folder)]

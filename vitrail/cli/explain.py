@@ -108,9 +108,9 @@ def explain(
             continue
         name = _free(Path(one.name).stem if one.name != "-" else "picture", written)
         source = printable(Path(one.name).name) if one.name != "-" else name
-        told = {"source": source, "truth": _truth(one.name, predictor.labels), "title": title}
+        facts = {"source": source, "truth": _truth(one.name, predictor.labels), "title": title}
         with explained(one.name, pixels) as write:
-            written[name] = write(output, name, labels=predictor.labels, **told)
+            written[name] = write(output, name, labels=predictor.labels, **facts)
             if len(pictures) > 1 and (len(written) <= FEW or len(written) % FEW == 0):  # there at any moment
                 index = write_index(output, written, unread.lines)
         _say(one.name, written[name], out / f"{name}.html", as_json=as_json)
@@ -142,7 +142,7 @@ def _explainer(
         def plain(_: str, pixels: Any) -> Iterator[Callable[..., dict[str, Any]]]:
             with working("Drawing ..."):
                 explanation = evidence(predictor.model, predictor.image(pixels), wanted)
-                yield lambda output, name, **told: write_evidence(output, name, pixels, explanation, **told)
+                yield lambda output, name, **facts: write_evidence(output, name, pixels, explanation, **facts)
 
         return plain
     model = predictor.attending
@@ -162,7 +162,9 @@ def _explainer(
             progress=counting(f"{printable(name)}: "),
         )
         with working("Drawing ..."):
-            yield lambda output, name, **told: write_explanation(output, name, pixels, explanation, model=model, **told)
+            yield lambda output, name, **facts: write_explanation(
+                output, name, pixels, explanation, model=model, **facts
+            )
 
     return attending
 
@@ -189,10 +191,10 @@ def _sentences(run: str, texts: list[str], targets: list[str] | None, out: Path,
     for one, target in zip_longest(texts, targets or []):
         name = _free("-".join(re.findall(r"\w+", one)[:6]) or "sentence", written)
         with working("Looking ..."):
-            reading, said = seen_through(one, target)
-            written[name] = write_reading(output, name, reading, source=one, written=said, title=title)
+            reading, answer = seen_through(one, target)
+            written[name] = write_reading(output, name, reading, source=one, written=answer, title=title)
         page = out / f"{name}.html"
-        print_json({"text": one, "page": str(page), **written[name]}) if as_json else tell(f"{one}  {said}  {page}")
+        print_json({"text": one, "page": str(page), **written[name]}) if as_json else tell(f"{one}  {answer}  {page}")
 
 
 def _say(file: str, facts: dict[str, Any], page: Path, *, as_json: bool) -> None:

@@ -120,15 +120,15 @@ def train(
     say(f"report: {run.path / 'report.html'}")
 
 
-def _show_rates(seen: "Rates", *, as_json: bool) -> None:
+def _show_rates(rates: "Rates", *, as_json: bool) -> None:
     """Rates and losses, with a bar each, and which rate to try."""
     if as_json:
-        print_json({"points": seen.points, "least": seen.least, "suggested": seen.fields, "recipe": seen.own})
+        print_json({"points": rates.points, "least": rates.least, "suggested": rates.fields, "recipe": rates.own})
         return
-    losses = [loss for _, loss in seen.points]
+    losses = [loss for _, loss in rates.points]
     low, high = min(losses), max(losses)
-    for rate, loss in seen.points[::3]:
+    for rate, loss in rates.points[::3]:
         bar = "#" * round(30 * (loss - low) / (high - low or 1))
         tell(f"{rate:9.2g}  {loss:8.4f}  {bar}".rstrip())
-    fields = " ".join(f"--set {name}={value:g}" for name, value in seen.fields.items())
-    tell(f"least at {seen.least:.2g}; try {fields} (the recipe has optim.lr={seen.own:g})")
+    fields = " ".join(f"--set {name}={value:g}" for name, value in rates.fields.items())
+    tell(f"least at {rates.least:.2g}; try {fields} (the recipe has optim.lr={rates.own:g})")

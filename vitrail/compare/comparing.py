@@ -148,12 +148,12 @@ class Comparing:
             return tables
         self.pace, self.epochs = before.get("pace"), dict(before.get("epochs", {}))
         new = {cell.place: table for cell, table in tables.items() if cell.place not in self.epochs}
-        looked = {place: self._looked(table) for place, table in new.items()}
+        looked = {key: self._looked(table) for key, table in new.items()}
         if self.pace is None:
             whole = self.asked.seeds * sum(START + seconds for _, seconds in looked.values()) / self._workers
             self.pace = min(1.0, 60 * self.asked.minutes / max(whole, 1e-9))
-        for place, (epochs, _) in looked.items():
-            self.epochs[place] = max(1, round(self.pace * epochs)) if epochs else 0
+        for key, (epochs, _) in looked.items():
+            self.epochs[key] = max(1, round(self.pace * epochs)) if epochs else 0
         for cell, table in tables.items():
             if self.epochs[cell.place]:
                 train = {**table.get("train", {}), "epochs": self.epochs[cell.place]}

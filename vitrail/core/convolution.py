@@ -46,10 +46,10 @@ class ConvolutionAsAttention(nn.Module):
     def mask(self, grid: Grid) -> Mask:
         """Minus infinity but at the one relative position that a head looks at."""
         y, x = torch.meshgrid(*(torch.arange(n) for n in grid), indexing="ij")
-        place = torch.stack([y, x], dim=-1).flatten(0, 1)  # n 2
+        index = torch.stack([y, x], dim=-1).flatten(0, 1)  # n 2
         reach = torch.arange(self.k) - self.k // 2
         offsets = torch.cartesian_prod(reach, reach) * torch.tensor(self.dilation)  # h 2
-        target = place[None, :] + offsets[:, None]  # h i 2
-        looks = (target[:, :, None] == place).all(-1)  # h i j
+        target = index[None, :] + offsets[:, None]  # h i 2
+        looks = (target[:, :, None] == index).all(-1)  # h i j
         bias = torch.zeros(looks.shape).masked_fill(~looks, -torch.inf)
         return Mask(bias=bias[None].to(self.attention.out.weight))

@@ -154,7 +154,7 @@ class Fixed(Sparse):
         blocks = ceil(n / size)
         over, device = blocks * size - n, q.device
         cut = [F.pad(x, (0, 0, 0, over)).unflatten(2, (blocks, size)) for x in (q, k, v)]
-        told = [x[:, :, :, size - self.summary :].flatten(2, 3) for x in cut[1:]]  # b h (blocks summary) d
+        summaries = [x[:, :, :, size - self.summary :].flatten(2, 3) for x in cut[1:]]  # b h (blocks summary) d
         places = torch.arange(blocks * size, device=device).view(blocks, size)
         shared = places[:, size - self.summary :].flatten()
         j = torch.cat([places, shared.expand(blocks, -1)], 1)[:, None]  # blocks 1 keys
@@ -169,7 +169,7 @@ class Fixed(Sparse):
             given = (seen & real[:, :, None]).repeat_interleave(h, 0)
         both = [
             torch.cat([own_keys, other[:, :, None].expand(-1, -1, blocks, -1, -1)], 3).flatten(0, 1)
-            for own_keys, other in zip(cut[1:], told, strict=True)
+            for own_keys, other in zip(cut[1:], summaries, strict=True)
         ]
         z = attend(cut[0].flatten(0, 1), *both, scale=self.scale, attn_mask=given)
         return z.view(b, h, blocks * size, -1)[:, :, :n]

@@ -65,9 +65,9 @@ def merged(x: Tensor, size: Tensor, into: Tensor, count: int) -> Tensor:
     weights = size[..., None].to(x.dtype)
     whole = torch.zeros(x.shape[0], count, x.shape[-1], dtype=x.dtype, device=x.device)
     total = torch.zeros(x.shape[0], count, 1, dtype=x.dtype, device=x.device)
-    place = into[..., None]
-    whole = whole.scatter_add(1, place.expand_as(x), x * weights)
-    return whole / total.scatter_add(1, place, weights)
+    index = into[..., None]
+    whole = whole.scatter_add(1, index.expand_as(x), x * weights)
+    return whole / total.scatter_add(1, index, weights)
 
 
 class MergingStack(Stack):

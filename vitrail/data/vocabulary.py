@@ -221,4 +221,4 @@ def _from_text(text: str) -> Vocabulary:
 
 
 def _end(tokens: Sequence[int]) -> int:
-    return next((place for place, token in enumerate(tokens) if token == END), len(tokens))
+    return next((index for index, token in enumerate(tokens) if token == END), len(tokens))

@@ -43,8 +43,10 @@ class Limits:
 
     def log_probabilities(self, logits: Tensor) -> Tensor:
         """Of each token (b v), with none of those that are never said."""
-        said = logits.float().log_softmax(-1)
-        return said.index_fill_(-1, torch.tensor(self.never, dtype=torch.long, device=said.device), NEVER)
+        log_probabilities = logits.float().log_softmax(-1)
+        return log_probabilities.index_fill_(
+            -1, torch.tensor(self.never, dtype=torch.long, device=log_probabilities.device), NEVER
+        )
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class Hypothesis:
 @torch.no_grad()
 def greedy(steps: Steps, count: int, limits: Limits, *, penalty: float = 1.0) -> list[Hypothesis]:
     """The likeliest token each time, for so many sources."""
-    return _one_each(steps, count, limits, penalty, lambda said: said.argmax(-1))
+    return _one_each(steps, count, limits, penalty, lambda logits: logits.argmax(-1))
 
 
 @torch.no_grad()
@@ -99,14 +101,14 @@ class Drawing:
                 f"is 0 (the likeliest) or more, top_k 0 (all) or more, top_p above 0 and at most 1."
             )
 
-    def __call__(self, said: Tensor) -> Tensor:
+    def __call__(self, logits: Tensor) -> Tensor:
         """Logits, or log-probabilities (b v) -> tokens (b)."""
         if self.temperature < COLD:
-            return said.argmax(-1)
-        said = said - said.amax(-1, keepdim=True)  # lest large logits over a small temperature are infinite
-        probabilities = narrowed(said / self.temperature, self.top_k, self.top_p).softmax(-1)
+            return logits.argmax(-1)
+        logits = logits - logits.amax(-1, keepdim=True)  # lest large logits over a small temperature are infinite
+        probabilities = narrowed(logits / self.temperature, self.top_k, self.top_p).softmax(-1)
         device = "cpu" if self.generator is None else self.generator.device
-        return torch.multinomial(probabilities.to(device), 1, generator=self.generator)[:, 0].to(said.device)
+        return torch.multinomial(probabilities.to(device), 1, generator=self.generator)[:, 0].to(logits.device)
 
 
 @torch.no_grad()
@@ -154,9 +156,9 @@ def _one_each(
     tokens = torch.full((count,), limits.begin, device=steps.device)
     past = tokens[:, None][:, :0]
     for length in range(1, limits.most + 1):
-        said = limits.log_probabilities(steps(tokens))
-        tokens = choose(said)
-        scores = scores + said.gather(1, tokens[:, None])[:, 0]
+        log_p = limits.log_probabilities(steps(tokens))
+        tokens = choose(log_p)
+        scores = scores + log_p.gather(1, tokens[:, None])[:, 0]
         past = torch.cat([past, tokens[:, None]], dim=1)
         ended = (tokens == limits.end) if length < limits.most else torch.ones_like(tokens, dtype=torch.bool)
         if bool(ended.any()):
@@ -191,16 +193,16 @@ def beam_search(
     token = torch.full((count, 1), limits.begin, device=steps.device)
     scores = torch.zeros(count, 1, device=steps.device)  # of what was begun, (b k): nothing yet, of each source once
     past = token[:, :, None][:, :, :0]  # its tokens, (b k t)
-    said = limits.log_probabilities(steps(token.flatten()))[:, None]  # of what may follow, (b k v)
+    log_p = limits.log_probabilities(steps(token.flatten()))[:, None]  # of what may follow, (b k v)
     for length in range(1, limits.most + 1):
-        values, source, token = _best(scores[:, :, None] + said, 2 * beam)
+        values, source, token = _best(scores[:, :, None] + log_p, 2 * beam)
         stops = (token == limits.end) if length < limits.most else torch.ones_like(token, dtype=torch.bool)
         stops &= values > NEVER
-        for row, place in stops[:, :beam].nonzero().tolist():  # what is not among the best as many as beams is no end
+        for row, index in stops[:, :beam].nonzero().tolist():  # what is not among the best as many as beams is no end
             if alive[row] in done:
                 continue
-            tokens = (*past[row, source[row, place]].tolist(), int(token[row, place]))
-            _keep(ended[alive[row]], Hypothesis(tokens, float(values[row, place]) / length**penalty), beam)
+            tokens = (*past[row, source[row, index]].tolist(), int(token[row, index]))
+            _keep(ended[alive[row]], Hypothesis(tokens, float(values[row, index]) / length**penalty), beam)
         values, order = values.masked_fill(stops, NEVER).topk(min(beam, values.shape[1]))
         source, token = source.gather(1, order), token.gather(1, order)
         done |= {
@@ -218,7 +220,7 @@ def beam_search(
         alive = [alive[row] for row in going]
         scores, source, token = values[rows], source[rows], token[rows]
         past = torch.cat([past[rows[:, None], source], token[:, :, None]], dim=2)
-        said = limits.log_probabilities(steps(token.flatten())).view(len(going), -1, said.shape[-1])
+        log_p = limits.log_probabilities(steps(token.flatten())).view(len(going), -1, log_p.shape[-1])
     return [sorted(every, key=lambda one: -one.score) for every in ended]
 
 

@@ -44,9 +44,9 @@ def mask_predict(
     lengths, likely = _lengths(model, source, context, candidates, factor)  # b l
     several = lengths.shape[1]
     rows = torch.arange(len(source), device=source.device).repeat_interleave(several)
-    tokens, said = _filled(model, model.passes(context, rows), lengths.flatten(), passes, never)
+    tokens, log_p = _filled(model, model.passes(context, rows), lengths.flatten(), passes, never)
     hypotheses: list[list[Hypothesis]] = [[] for _ in range(len(source))]
-    totals = (said.sum(1) + likely.flatten()) / (lengths.flatten() + 1)
+    totals = (log_p.sum(1) + likely.flatten()) / (lengths.flatten() + 1)
     for row, (length, score) in enumerate(zip(lengths.flatten().tolist(), totals.tolist(), strict=True)):
         one = Hypothesis((*tokens[row, :length].tolist(), model.config.end), score)
         if one not in hypotheses[row // several]:  # of the same length, which short ones may have
@@ -81,16 +81,16 @@ def _filled(
     c, most = model.config, int(lengths.max())
     there = torch.arange(most, device=lengths.device) < lengths[:, None]
     tokens = torch.where(there, c.mask, c.pad)
-    said, masked = torch.zeros(tokens.shape, device=tokens.device), there
+    log_p, masked = torch.zeros(tokens.shape, device=tokens.device), there
     for number in range(passes):
-        tokens[masked], said[masked] = _say(model, decode(tokens)[masked], never)
+        tokens[masked], log_p[masked] = _say(model, decode(tokens)[masked], never)
         if number + 1 == passes:
             break
         again = (lengths * (passes - number - 1)) // passes
-        order = said.masked_fill(~there, torch.inf).argsort(1).argsort(1)  # the place of each, the least sure first
+        order = log_p.masked_fill(~there, torch.inf).argsort(1).argsort(1)  # the place of each, the least sure first
         masked = order < again[:, None]
         tokens = tokens.masked_fill(masked, c.mask)
-    return tokens, said
+    return tokens, log_p
 
 
 def _cut_after_end(
@@ -102,9 +102,9 @@ def _cut_after_end(
     there = torch.arange(int(lengths.max()), device=source.device) < lengths[:, None]
     allowed = tuple(token for token in never if token != c.end)
     stream = model.decode(torch.where(there, c.mask, c.pad), context)
-    tokens, said = _say(model, stream[there], allowed)
+    tokens, log_p = _say(model, stream[there], allowed)
     hypotheses = []
-    for one, some in zip(tokens.split(lengths.tolist()), said.split(lengths.tolist()), strict=True):
+    for one, some in zip(tokens.split(lengths.tolist()), log_p.split(lengths.tolist()), strict=True):
         words = one.tolist()
         count = words.index(c.end) + 1 if c.end in words else len(words)
         hypotheses.append([Hypothesis(tuple(words[:count]), float(some[:count].mean()))])

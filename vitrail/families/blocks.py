@@ -31,9 +31,9 @@ def stack(
         _block(config, *layer, drop_path=rate, cross=cross) for layer, rate in zip(config.layers, rates, strict=True)
     ]
     drop = config.layer_drop
-    made = MergingStack(blocks, drop, counts=merge, prefix=prefix) if any(merge) else Stack(blocks, drop)
-    factor(made, config.factors, f"{name}.")
-    return made
+    built = MergingStack(blocks, drop, counts=merge, prefix=prefix) if any(merge) else Stack(blocks, drop)
+    factor(built, config.factors, f"{name}.")
+    return built
 
 
 def interchangeable(one: Component, other: Component) -> bool:

@@ -68,21 +68,21 @@ def read_tokens(
     alone = logits.ndim == 2  # noqa: PLR2004  # one answer for all
     rows = slice(None) if alone else slice(first, None)
     probabilities = (logits if alone else logits[0, rows]).double().softmax(-1).cpu()
-    told = torch.tensor(list(said))[rows]
+    targets = torch.tensor(list(said))[rows]
     stream, lens = trace.residual("encoder"), []
     for end in _ends(model):
         answers = model.answer(stream[end][:, rows])
         lens.append(_likeliest((answers if alone else answers[0]).double().softmax(-1).cpu(), names))
     written, rest = None, None
     try:
-        written, rest = token_writes(model, trace, told, first)
+        written, rest = token_writes(model, trace, targets, first)
     except InputError as error:
         notes.append(str(error))
     return Reading(
         groups=groups,
         places=("the text",) if alone else tuple(words[first:]),
-        said=tuple(names[token] for token in told.tolist()),
-        probabilities=probabilities[torch.arange(len(told)), told],
+        said=tuple(names[token] for token in targets.tolist()),
+        probabilities=probabilities[torch.arange(len(targets)), targets],
         lens=lens,
         asked=asked,
         written=written,
@@ -110,10 +110,10 @@ def token_writes(model: TokenModel, trace: Trace, said: Tensor, first: int = 0) 
     into = into - into.mean(-1, keepdim=True)
     most = model.config.most_heads
     written = torch.full((len(said), len(model.blocks), most + 1), torch.nan)
-    rest, place = constant + (stream[0] * into).sum(-1), 0
+    rest, index = constant + (stream[0] * into).sum(-1), 0
     for layer, (block, site) in enumerate(zip(model.blocks, layer_sites(model), strict=True)):
         for sublayer in block.sublayers():
-            wrote, place = stream[place + 1] - stream[place], place + 1
+            wrote, index = stream[index + 1] - stream[index], index + 1
             if site is None or not isinstance(sublayer.f, Attention):
                 written[:, layer, most] = (wrote * into).sum(-1)
                 continue

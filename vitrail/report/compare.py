@@ -67,9 +67,9 @@ def _means(state: Mapping[str, Any], metric: Metric) -> Table:
     rows = []
     for arm in state["arms"]:
         cells = [_mean(one, metric.show) for one in arm["means"][metric.name]]
-        said = [] if not _published(state) else ["" if arm["published"] is None else f"{arm['published']:.2%}"]
+        published = [] if not _published(state) else ["" if arm["published"] is None else f"{arm['published']:.2%}"]
         costs = [f"{arm['parameters']:,}", f"{arm['multiply_adds'] / 1e6:,.2f} M", f"{arm['seconds']:,.0f}"]
-        rows.append([arm["name"], *cells, *said, *costs])
+        rows.append([arm["name"], *cells, *published, *costs])
     at = [f">{metric.name}"] if len(places) == 1 else [f">{state['axis']['name']} {place:g}" for place in places]
     return Table(
         title=f"Means of {metric.name}",

@@ -128,12 +128,12 @@ def _worth(steps: Sequence[Mapping[str, Any]], metric: Metric) -> Table:
 def _frontiers(state: Mapping[str, Any], metric: Metric) -> dict[str, Any]:
     """Worth against time at each batch."""
     charts = {}
-    for place, one in enumerate(state["steps"][0]["times"]):
+    for index, one in enumerate(state["steps"][0]["times"]):
         best = state["frontier"][str(one["batch"])]
         dots = [
             Dot(
                 f"{step['number']}. {step['name']}",
-                1 / step["faster"][place],
+                1 / step["faster"][index],
                 step["worth"]["value"],
                 filled=step["kept"],
                 best=step["number"] in best,

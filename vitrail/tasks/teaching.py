@@ -29,8 +29,8 @@ UNSEEN = -1e4  # the score of a token that is not seen: its weight is exactly 0,
 def answers_alike(student: Tensor, teacher: Tensor, temperature: float = 1.0) -> Tensor:
     """T^2 KL(softmax(t / T) || softmax(s / T)), averaged over the batch (Hinton et al. 2015)."""
     t = temperature
-    said, wanted = F.log_softmax(student.float() / t, -1), F.log_softmax(teacher.float() / t, -1)
-    return t * t * F.kl_div(said, wanted, reduction="none", log_target=True).sum(-1).mean()
+    log_p, wanted = F.log_softmax(student.float() / t, -1), F.log_softmax(teacher.float() / t, -1)
+    return t * t * F.kl_div(log_p, wanted, reduction="none", log_target=True).sum(-1).mean()
 
 
 def hidden_alike(student: Tensor, teacher: Tensor) -> Tensor:
@@ -66,8 +66,8 @@ def relations_alike(student: "Seen", teacher: "Seen") -> Tensor:
         one, other = ([getattr(seen, name) for name in pair] for seen in (student, teacher))
         count = gcd(one[0].shape[-1], other[0].shape[-1])
         heads = max(number for number in range(1, min(count, HEADS) + 1) if count % number == 0)
-        said, wanted = (_relation(both[0], both[1], heads, teacher.mask) for both in (one, other))
-        apart = F.kl_div(said, wanted.detach(), reduction="none", log_target=True).sum(-1).mean(1)
+        log_p, wanted = (_relation(both[0], both[1], heads, teacher.mask) for both in (one, other))
+        apart = F.kl_div(log_p, wanted.detach(), reduction="none", log_target=True).sum(-1).mean(1)
         loss = loss + (apart if there is None else apart[there]).mean()
     return loss
 
@@ -192,8 +192,8 @@ class Lessons:
 
         own = lose(call, batch)
         if self.weight:
-            said, taught = (getattr(one, "words", one) for one in (heard[0].said, heard[0].taught))
-            own = (1 - self.weight) * own + self.weight * answers_alike(said, taught, self.temperature)
+            logits, taught = (getattr(one, "words", one) for one in (heard[0].said, heard[0].taught))
+            own = (1 - self.weight) * own + self.weight * answers_alike(logits, taught, self.temperature)
         return self._inside(own, heard[0])
 
     def _heard(
@@ -206,8 +206,8 @@ class Lessons:
         with torch.no_grad(), watched(self.teacher.blocks, [t for _, t in pairs], relations=relations) as theirs:
             taught = self.teacher(self.given(inputs), shortest=not inside, **how)
         with watched(student.blocks, [s for s, _ in pairs], relations=relations) as ours:
-            said = forward(inputs, shortest=not inside, **how, **own)
-        return Heard(said, taught, ours, theirs, pairs)
+            logits = forward(inputs, shortest=not inside, **how, **own)
+        return Heard(logits, taught, ours, theirs, pairs)
 
     def _inside(self, loss: Tensor, heard: Heard) -> Tensor:
         """With the lessons on what is inside."""
@@ -221,13 +221,13 @@ class Lessons:
             loss = loss + self.relations * relations_alike(ours, theirs)
         return loss
 
-    def _answers(self, said: Tensor, taught: Tensor, own: Callable[[Tensor], Tensor]) -> Tensor:
+    def _answers(self, logits: Tensor, taught: Tensor, own: Callable[[Tensor], Tensor]) -> Tensor:
         if self.hard:  # the class token learns the labels, the distillation token what the teacher decides (DeiT)
-            decided = F.cross_entropy(said[:, -1].float(), taught.argmax(-1))
-            return (1 - self.weight) * own(said[:, 0]) + self.weight * decided
+            decided = F.cross_entropy(logits[:, -1].float(), taught.argmax(-1))
+            return (1 - self.weight) * own(logits[:, 0]) + self.weight * decided
         if not self.weight:
-            return own(said)
-        return (1 - self.weight) * own(said) + self.weight * answers_alike(said, taught, self.temperature)
+            return own(logits)
+        return (1 - self.weight) * own(logits) + self.weight * answers_alike(logits, taught, self.temperature)
 
 
 def _check_tokens(student: Any, teacher: Any) -> None:
@@ -260,6 +260,6 @@ def lessons_of(
             f"nothing to this student; leave one of them out."
         )
     if weights.labels != labels:
-        said = ", ".join((weights.labels or ("none",))[:5])
-        raise InputError(f"the teacher {path!r} answers with other labels ({said}) than the data have.")
+        some = ", ".join((weights.labels or ("none",))[:5])
+        raise InputError(f"the teacher {path!r} answers with other labels ({some}) than the data have.")
     return Lessons(weights.model().float(), **teacher.model_dump(exclude={"path"}))

@@ -61,16 +61,16 @@ def save_onnx(
     size = 4 * sum(tensor.numel() for tensor in model.state_dict().values())
     if size > LARGEST:
         raise InputError(f"{weights.path!r} has {size / 1e9:.1f} GB of weights, and a file of this kind holds 1.5 GB.")
-    made = _Whole(model, normalisation(weights)).eval()
+    whole_model = _Whole(model, normalisation(weights)).eval()
     usage = Usage(weights.normalise, weights.labels, weights.fit)
     about = described(weights.config, "vitrail", usage)
     any_size = not own and _least(weights.config) <= min(grid_of(weights.config))
     for free in (True, False) if any_size else (False,):
         try:
             with fused(model, apart) if own else nullcontext():
-                graph = _exported(made, weights.config, free=free)
+                graph = _exported(whole_model, weights.config, free=free)
             with written(graph, path, {**about, "free": free}) as part:
-                _try(part, made, weights.config, free=free)
+                _try(part, whole_model, weights.config, free=free)
         except OSError:
             raise
         except Exception as error:  # noqa: BLE001  # of a part that PyTorch or ONNX Runtime has no way for

@@ -95,11 +95,11 @@ def _bias(map_: nn.Linear) -> Tensor | None:
 
 
 def _linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
-    made = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
-    made.weight.data = weight.detach().clone()
+    linear = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
+    linear.weight.data = weight.detach().clone()
     if bias is not None:
-        made.bias.data = bias.detach().clone()
-    return made
+        linear.bias.data = bias.detach().clone()
+    return linear
 
 
 def plain(attention: Attention) -> bool:

@@ -163,14 +163,14 @@ def _attention(block: Block, name: str) -> Attention:
 
 def _given(inputs: Inputs, sizes: Mapping[str, int]) -> dict[str, Tensor]:
     """Inputs of some sizes."""
-    made = {}
+    tensors = {}
     for name, (shape, kind) in inputs.items():
         whole_shape = [sizes[one] if isinstance(one, str) else int(one) for one in shape]
         if kind == torch.long:
-            made[name] = torch.randint(3, 5, whole_shape)
+            tensors[name] = torch.randint(3, 5, whole_shape)
         else:
-            made[name] = torch.randn(whole_shape) if kind == torch.float32 else torch.ones(whole_shape, dtype=kind)
-    return made
+            tensors[name] = torch.randn(whole_shape) if kind == torch.float32 else torch.ones(whole_shape, dtype=kind)
+    return tensors
 
 
 def _exported(part: nn.Module, inputs: Inputs) -> Any:

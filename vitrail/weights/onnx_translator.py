@@ -203,12 +203,12 @@ def _graphs(model: Seq2Seq) -> Iterator[Any]:
             yield _exported(encoder, (source,), ({0: rows, 1: long},), **given)
         pasts = [torch.randn(3, heads, 4, wide) for heads, wide in _remembered(model)]
         kept = [*({0: rows, 2: long} for _ in looked), *({0: rows, 2: before} for _ in pasts)]
-        seen = _names("past", model)
+        past = _names("past", model)
         yield _exported(
             step,
             (source[:, :1], there, *looked, *pasts),
             ({0: rows}, {0: rows, 1: long}, tuple(kept)),
-            input_names=["tokens", "there", *names, *seen],
+            input_names=["tokens", "there", *names, *past],
             output_names=["logits", *_names("present", model)],
         )
 
@@ -238,9 +238,9 @@ def _try(model: Seq2Seq, paths: Sequence[Path]) -> None:
         source[-1, (tokens + 1) // 2 :] = model.config.pad
         ours, theirs = model.steps(source), FileSteps(sessions, source)
         for _ in range(3):
-            said = torch.randint(3, model.config.target, (rows,), generator=draw)
-            expected, theirs_said = ours(said), theirs(said)
-            if not torch.allclose(expected, theirs_said, rtol=1e-3, atol=1e-3 * max(1.0, float(expected.abs().max()))):
+            last = torch.randint(3, model.config.target, (rows,), generator=draw)
+            expected, answers = ours(last), theirs(last)
+            if not torch.allclose(expected, answers, rtol=1e-3, atol=1e-3 * max(1.0, float(expected.abs().max()))):
                 raise ValueError(f"answers differ for {rows} rows of {tokens} tokens")
 
 
@@ -323,8 +323,8 @@ class OnnxTranslator(Weights):
 
 def read_translator(files: Sequence[Path]) -> OnnxTranslator:
     """What both files are."""
-    about, place = metadata(files[-1]), str(files[-1])
+    about, path = metadata(files[-1]), str(files[-1])
     if about["family"] != "seq2seq" or about.get("part") != NAMES[-1]:
-        raise InputError(f"{place!r} is not the step of a translator; {AGAIN}.")
-    config = checked_config(place, "seq2seq", about["model"], {})
-    return OnnxTranslator(place, "onnx", "seq2seq", config, {}, files=tuple(files))
+        raise InputError(f"{path!r} is not the step of a translator; {AGAIN}.")
+    config = checked_config(path, "seq2seq", about["model"], {})
+    return OnnxTranslator(path, "onnx", "seq2seq", config, {}, files=tuple(files))

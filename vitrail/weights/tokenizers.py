@@ -33,6 +33,6 @@ def carry(source: Path, target: Path, form: str) -> list[str]:
             shutil.copyfile(about, aside)
     elif form == "hf":
         words = Vocabulary.read(target / SHARED)  # one of ours, with the tokens where they are said to be
-        said = {f"{role}_token": words.tokenizer.id_to_token(token) for role, token in ROLES.items()}
-        write_json(target / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast", **said})
+        special = {f"{role}_token": words.tokenizer.id_to_token(token) for role, token in ROLES.items()}
+        write_json(target / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast", **special})
     return []

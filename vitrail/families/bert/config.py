@@ -32,8 +32,8 @@ class BERTConfig(TokenShape):
 
     @model_validator(mode="after")
     def _consistent(self) -> "BERTConfig":
-        told = self.says in ("tags", "label")
-        if told != bool(self.classes):
+        labelled = self.says in ("tags", "label")
+        if labelled != bool(self.classes):
             raise InputError(
                 f"says={self.says!r} has classes={self.classes}; tags and labels have some, words have none."
             )

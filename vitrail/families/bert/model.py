@@ -86,5 +86,5 @@ class BERT(TokenModel):
 
     def summary(self) -> str:
         c = self.config
-        said = {"tags": f", {c.classes} tags", "label": f", {c.classes} labels"}.get(c.says, "")
-        return super().summary() + said
+        answers = {"tags": f", {c.classes} tags", "label": f", {c.classes} labels"}.get(c.says, "")
+        return super().summary() + answers

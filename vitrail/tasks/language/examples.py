@@ -143,8 +143,8 @@ def fill_text(model: nn.Module, batch: Batch, smoothing: float = 0.0) -> Tensor:
     asked = targets != UNASKED
     if follows is None:
         return F.cross_entropy(model(batch.inputs, rows=asked), targets[asked], label_smoothing=smoothing)
-    said = model(batch.inputs, rows=asked)
-    loss = F.cross_entropy(said.follows, follows)
+    answers = model(batch.inputs, rows=asked)
+    loss = F.cross_entropy(answers.follows, follows)
     if asked.any():
-        loss = loss + F.cross_entropy(said.words, targets[asked], label_smoothing=smoothing)
+        loss = loss + F.cross_entropy(answers.words, targets[asked], label_smoothing=smoothing)
     return loss

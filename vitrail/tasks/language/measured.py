@@ -165,7 +165,7 @@ class HiddenText(EvaluationSet):
                 torch.manual_seed(number)
                 if number % world.size == world.rank:
                     sums += self._some(model, rows[first : first + together])
-        nats, right, asked, told, pairs = world.sums(*sums.tolist())
+        nats, right, asked, follows, pairs = world.sums(*sums.tolist())
         loss = nats / max(1.0, asked)
         scores = LanguageScores(
             part=self.part,
@@ -174,7 +174,7 @@ class HiddenText(EvaluationSet):
             loss=loss,
             perplexity=float(np.exp(min(loss, 700))),
             accuracy=right / max(1.0, asked),
-            follows=told / pairs if pairs else None,
+            follows=follows / pairs if pairs else None,
         )
         values = {"loss": loss, "accuracy": scores.accuracy}
         values |= {} if scores.follows is None else {"follows": scores.follows}
@@ -184,15 +184,15 @@ class HiddenText(EvaluationSet):
         inputs, targets, _ = self.windows.batch(rows, next(model.parameters()).device)
         targets, follows = targets if isinstance(targets, tuple) else (targets, None)
         asked = targets != UNASKED
-        said = model(inputs, rows=asked)
-        words, pairs = (said.words, said.follows) if isinstance(said, Told) else (said, None)
+        answers = model(inputs, rows=asked)
+        words, pairs = (answers.words, answers.follows) if isinstance(answers, Told) else (answers, None)
         pairs = None if follows is None else pairs
-        told = 0 if pairs is None else int((pairs.argmax(-1) == follows).sum())
+        right_pairs = 0 if pairs is None else int((pairs.argmax(-1) == follows).sum())
         if not asked.any():
-            return np.array([0.0, 0, 0, told, len(rows)])
+            return np.array([0.0, 0, 0, right_pairs, len(rows)])
         nats = float(F.cross_entropy(words.float(), targets[asked], reduction="sum"))
         right = int((words.argmax(-1) == targets[asked]).sum())
-        return np.array([nats, right, int(asked.sum()), told, 0 if pairs is None else len(rows)])
+        return np.array([nats, right, int(asked.sum()), right_pairs, 0 if pairs is None else len(rows)])
 
 
 def as_tokens(documents: Sequence[str], words: Vocabulary) -> Tokens:

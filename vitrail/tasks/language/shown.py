@@ -20,11 +20,11 @@ def cards(scores: LanguageScores) -> list[Card]:
             Card(f"{scores.bits:.4f}", "bits a character"),
             Card(f"{scores.perplexity:,.1f}", "perplexity of a token"),
         ]
-    told = [] if scores.follows is None else [Card(f"{scores.follows:.1%}", "told whether texts follow")]
+    pairs = [] if scores.follows is None else [Card(f"{scores.follows:.1%}", "told whether texts follow")]
     return [
         Card(f"{scores.loss:.4f}", f"{scores.part} nats a hidden token"),
         Card(f"{scores.accuracy:.1%}", "hidden tokens said right"),
-        *told,
+        *pairs,
     ]
 
 
@@ -52,9 +52,9 @@ def headline(scores: LanguageScores) -> str:
             f"{scores.part} {scores.nats:.4f} nats a character ({scores.bits:.3f} bits), perplexity of a token "
             f"{scores.perplexity:,.1f} ({scores.tokens:,} tokens)"
         )
-    told = "" if scores.follows is None else f", {scores.follows:.1%} told whether texts follow"
+    pairs = "" if scores.follows is None else f", {scores.follows:.1%} told whether texts follow"
     return (
-        f"{scores.part} {scores.loss:.4f} nats a hidden token, {scores.accuracy:.1%} right{told} "
+        f"{scores.part} {scores.loss:.4f} nats a hidden token, {scores.accuracy:.1%} right{pairs} "
         f"({scores.tokens:,} tokens)"
     )
 
@@ -63,10 +63,10 @@ def continued(writer: Writer, held: Tokens, part: str) -> Table:
     """Texts that the model was not trained on, gone on with."""
     words, rows = writer.words, []
     size = min(PROMPT, writer.model.config.length // 2)
-    for place in np.linspace(0, max(0, len(held) - 3 * size), SAMPLES).astype(int).tolist():
-        prompt = held[place : place + size].tolist()
-        said = "".join(writer.written(prompt, Writing(tokens=3 * size, seed=place)))
-        rows.append((words.text(prompt), said, words.text(held[place + size : place + 3 * size].tolist())))
+    for start in np.linspace(0, max(0, len(held) - 3 * size), SAMPLES).astype(int).tolist():
+        prompt = held[start : start + size].tolist()
+        text = "".join(writer.written(prompt, Writing(tokens=3 * size, seed=start)))
+        rows.append((words.text(prompt), text, words.text(held[start + size : start + 3 * size].tolist())))
     return Table(
         title="Texts gone on with",
         note=f"From the {part} part; drawn at temperature {Writing().temperature:g}.",
@@ -83,13 +83,13 @@ def filled(model: Model, held: HiddenText) -> Table:
         torch.manual_seed(0)
         inputs, targets, _ = held.windows.batch(np.zeros(1, dtype=np.int64), torch.device("cpu"))
         targets = targets[0] if isinstance(targets, tuple) else targets
-        tokens, said = inputs[0][0].tolist(), model(inputs)[0].softmax(-1)
-    for place in (targets[0] >= 0).nonzero()[:, 0].tolist()[: 3 * SAMPLES]:
-        before, after = map(words.text, (tokens[max(0, place - 12) : place], tokens[place + 1 : place + 8]))
-        best = said[place].topk(3)
+        tokens, probabilities = inputs[0][0].tolist(), model(inputs)[0].softmax(-1)
+    for index in (targets[0] >= 0).nonzero()[:, 0].tolist()[: 3 * SAMPLES]:
+        before, after = map(words.text, (tokens[max(0, index - 12) : index], tokens[index + 1 : index + 8]))
+        best = probabilities[index].topk(3)
         pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
         likely = ", ".join(f"{names[token].strip()!r} {p:.0%}" for token, p in pairs)
-        rows.append((f"{before} [?]{after}", likely, names[int(targets[0, place])]))
+        rows.append((f"{before} [?]{after}", likely, names[int(targets[0, index])]))
     return Table(
         title="Hidden words",
         note=f"From the {held.part} part: the three likeliest at some places.",

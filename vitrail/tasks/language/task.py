@@ -153,8 +153,8 @@ class LanguageTask(Task):
         return TestText(documents, self.words, self.held, self.config.length, part, aside, most=MOST)
 
     def objective(self, model: nn.Module, batch: Batch) -> Tensor:
-        said = fill_text if isinstance(self.config, BERTConfig) else continue_text
-        lose = partial(said, smoothing=self.recipe.train.smoothing)
+        own = fill_text if isinstance(self.config, BERTConfig) else continue_text
+        lose = partial(own, smoothing=self.recipe.train.smoothing)
         return lose(model, batch) if self.lessons is None else self.lessons.beside(model, batch, lose)
 
     @cached_property

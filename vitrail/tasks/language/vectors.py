@@ -85,8 +85,8 @@ class WordVectors:
                 f"{text[:40]!r} ... has {len(tokens):,} tokens, and the model takes {self.model.config.length:,}."
             )
         within = [
-            place + len(first)
-            for place, (begin, end) in enumerate(one.spans)
+            index + len(first)
+            for index, (begin, end) in enumerate(one.spans)
             if begin < match.end() and end > match.start()
         ]
         given = torch.tensor([tokens])

@@ -86,8 +86,8 @@ def _optimizer(*, attends: bool, muon: bool) -> list[Choice]:
             Choice("optim.name", "adamw", "for convolutions it learns in fewer steps than Muon does (bench/README.md)"),
             Choice("optim.lr", 1e-2, "of a model without attention"),
         ]
-    beside = [Choice("optim.lr", 2e-3, "of AdamW, beside Muon")] if muon else []
-    return [Choice("optim.name", "muon", "it learns in fewer steps than AdamW alone"), *beside]
+    adamw = [Choice("optim.lr", 2e-3, "of AdamW, beside Muon")] if muon else []
+    return [Choice("optim.name", "muon", "it learns in fewer steps than AdamW alone"), *adamw]
 
 
 def _tuning(recipe: PictureRecipe, facts: Facts, weights: Weights) -> list[Choice]:

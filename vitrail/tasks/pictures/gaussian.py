@@ -37,18 +37,20 @@ def fit_gaussians(
 
     fitted = fit(config, some, config.shrinkage)
     shrunk = [fraction for fraction in fitted.shrinkage if fraction]
-    said = f"fitted in closed form: {config.classes} means, {_SPREADS[config.covariance]}"
+    summary = f"fitted in closed form: {config.classes} means, {_SPREADS[config.covariance]}"
     if shrunk and config.shrinkage is None:
         fraction = f"{shrunk[0]:.2g}" if len(shrunk) == 1 else f"{min(shrunk):.2g} to {max(shrunk):.2g}"
         which = "the covariance is" if len(fitted.shrinkage) == 1 else f"{len(shrunk)} covariances are"
-        said += f"; {which} singular, and shrunk by {fraction} towards as much variance in all directions (Ledoit-Wolf)"
-    return FittedGaussians(Weights("", "vitrail", "gaussian", config, fitted.state, normalise, names), said)
+        summary += (
+            f"; {which} singular, and shrunk by {fraction} towards as much variance in all directions (Ledoit-Wolf)"
+        )
+    return FittedGaussians(Weights("", "vitrail", "gaussian", config, fitted.state, normalise, names), summary)
 
 
 _SPREADS = {"shared": "one covariance", "own": "a covariance each", "diagonal": "variances each"}
 
 
-def sections(model: Gaussian, normalise: Normalise, names: tuple[str, ...], said: str) -> list[Section]:
+def sections(model: Gaussian, normalise: Normalise, names: tuple[str, ...], summary: str) -> list[Section]:
     """What the classes look like: the mean of each, and pictures drawn from its Gaussian."""
     draw = torch.Generator().manual_seed(0)
 
@@ -65,7 +67,7 @@ def sections(model: Gaussian, normalise: Normalise, names: tuple[str, ...], said
         some = [number for number in shown for _ in range(DRAWN)]
         drawn = figures(torch.cat([model.drawn(number, DRAWN, draw) for number in shown]), some, "drawn")
     return [
-        Gallery(title="The mean of each class", note=f"{said[0].upper()}{said[1:]}.", figures=means, wide=True),
+        Gallery(title="The mean of each class", note=f"{summary[0].upper()}{summary[1:]}.", figures=means, wide=True),
         Gallery(
             title="Drawn from each class",
             note="Pictures as likely as those of the class, if its pixels were as its Gaussian has them.",

@@ -103,7 +103,7 @@ def headed(weights: Weights, head: Fitted) -> Weights:
     """Weights with a head that was fitted to what they give."""
     adapted = weights.adapted(head="fresh", classes=len(head.bias), **head.reads)
     places = ("logits", "distilled") if adapted.config.pool == "distilled" else ("logits",)
-    state = {f"head.{place}.{kind}": getattr(head, kind) for place in places for kind in ("weight", "bias")}
+    state = {f"head.{index}.{kind}": getattr(head, kind) for index in places for kind in ("weight", "bias")}
     return replace(adapted, state={**adapted.state, **state}, notes=weights.notes)
 
 
@@ -240,17 +240,17 @@ class _Tried:
             heads = self.fit(x[rest], y[rest], classes, self.strengths, self.balance)
             for number, (weight, bias) in enumerate(heads):
                 logits[number, fold] = x[fold] @ weight.T + bias
-        for strength, said in zip(self.strengths, logits, strict=True):
-            scale, loss = _tempered(said, y, counting(y, self.balance))
-            yield _Found(self, strength, loss, scale, said)
+        for strength, fold_logits in zip(self.strengths, logits, strict=True):
+            scale, loss = _tempered(fold_logits, y, counting(y, self.balance))
+            yield _Found(self, strength, loss, scale, fold_logits)
 
 
 def _tempered(logits: Array, y: NDArray[np.int64], counts: Array | None) -> tuple[float, float]:
     """The scale of logits with which their loss is least (Guo et al. 2017), and that loss."""
-    said, labels = torch.from_numpy(logits), torch.from_numpy(y)
+    scores, labels = torch.from_numpy(logits), torch.from_numpy(y)
     scales = [2 ** (power / 8) for power in range(-64, 33)]
     each = torch.ones(len(labels)) if counts is None else torch.from_numpy(counts)
-    losses = [(each * F.cross_entropy(scale * said, labels, reduction="none")).mean().item() for scale in scales]
+    losses = [(each * F.cross_entropy(scale * scores, labels, reduction="none")).mean().item() for scale in scales]
     best = min(range(len(scales)), key=losses.__getitem__)
     return scales[best], losses[best]
 

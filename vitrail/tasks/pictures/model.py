@@ -78,9 +78,9 @@ def read_teacher(path: str, names: tuple[str, ...], channels: int) -> Weights:
     if not weights.pictures:
         raise InputError(f"the teacher {path!r} is a {weights.family}, which labels no pictures; give a run that does.")
     if weights.labels != names:
-        said = ", ".join(weights.labels[:5]) if weights.labels else "none"
+        some = ", ".join(weights.labels[:5]) if weights.labels else "none"
         raise InputError(
-            f"the teacher {path!r} answers with other classes ({said}) than the pictures have "
+            f"the teacher {path!r} answers with other classes ({some}) than the pictures have "
             f"({', '.join(names[:5])}); train it on them first."
         )
     return weights.adapted(channels=channels)

@@ -49,8 +49,8 @@ def tried(
     pictures = _some(Path(data), weights, progress)
     own = weights.config.classes == len(pictures.names)
     best, every = _search(source, options, pictures, weights, own=own, progress=progress)
-    chance = 1 / len(pictures.names)
-    known = chance + SURE * (chance * (1 - chance) / len(pictures)) ** 0.5
+    guessing = 1 / len(pictures.names)
+    known = guessing + SURE * (guessing * (1 - guessing) / len(pictures)) ** 0.5
     if own and max(one.accuracy for one in every) < known:  # it is for other classes
         own = False
         best, every = _search(source, options, pictures, weights, own=own, progress=progress)

@@ -85,9 +85,9 @@ def probe(
     least = int(np.bincount(labels.numpy()).min())
     accuracies = []
     for one, other in zip(layers, tested, strict=True):
-        made = make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000))
+        classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000))
         folds = StratifiedKFold(max(2, min(5, least)))
-        search = GridSearchCV(made, {"logisticregression__C": list(decay)}, cv=folds)
+        search = GridSearchCV(classifier, {"logisticregression__C": list(decay)}, cv=folds)
         accuracies.append(float(search.fit(one.numpy(), labels.numpy()).score(other.numpy(), truth.numpy())))
     return accuracies
 

@@ -50,7 +50,7 @@ class TestTags(EvaluationSet):
         texts = self.tagged.whole
         pieces = self.cutter.texts([one[0] for one in sentences]) if texts else self.cutter.pieces(sentences)
         logits = label_logits(model, pieces, texts, [len(one) for one in sentences])
-        said = [one.argmax(-1).tolist() for one in logits]
+        predicted = [one.argmax(-1).tolist() for one in logits]
         nats, count = 0.0, 0
         for row, one in zip(mine, logits, strict=True):
             labels = torch.tensor(every[row])
@@ -58,22 +58,22 @@ class TestTags(EvaluationSet):
             nats += float(F.cross_entropy(one[known], labels[known], reduction="sum")) if known.any() else 0.0
             count += int(known.sum())
         nats, whole = world.sums(nats, float(count))
-        said = _all(said, len(self), world)
+        predicted = _all(predicted, len(self), world)
         loss = nats / max(1.0, whole)
-        scores = score(said, every, self.labels, part=self.part, unit=self.unit, loss=loss)
+        scores = score(predicted, every, self.labels, part=self.part, unit=self.unit, loss=loss)
         values = {"accuracy": scores.accuracy, "f1": scores.macro, "loss": loss}
         values |= {} if scores.spans is None else {"spans": scores.spans}
-        return Measurement(values, {"part": self.part, **values, "tested": scores.tested}, scores, said)
+        return Measurement(values, {"part": self.part, **values, "tested": scores.tested}, scores, predicted)
 
     def interval(self, measurement: Measurement) -> tuple[float, float]:
-        said = zip(measurement.outputs, self.truth, strict=True)
-        return between([(sum(map(int.__eq__, one, other)), len(other)) for one, other in said])
+        pairs = zip(measurement.outputs, self.truth, strict=True)
+        return between([(sum(map(int.__eq__, one, other)), len(other)) for one, other in pairs])
 
     def compare(self, before: Measurement, after: Measurement) -> Comparison:
         first, second, truth = before.outputs, after.outputs, self.truth
         rights = [
-            [[one == other for one, other in zip(*both, strict=True)] for both in zip(said, truth, strict=True)]
-            for said in (first, second)
+            [[one == other for one, other in zip(*both, strict=True)] for both in zip(predicted, truth, strict=True)]
+            for predicted in (first, second)
         ]
         counts = [[(sum(some), len(some)) for some in one] for one in rights]
         pairs = [pair for some in zip(*rights, strict=True) for pair in zip(*some, strict=True)]

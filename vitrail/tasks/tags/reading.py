@@ -29,9 +29,9 @@ def seen_through(tagger: Tagger, text: str, target: str | None = None) -> tuple[
     read = as_read(tagger, text)
     with torch.no_grad():
         logits = tagger.model(read.inputs)
-    said = logits.argmax(-1).flatten().tolist()
+    predicted = logits.argmax(-1).flatten().tolist()
     (tags,) = tagger.tagged([text])
     shown = [label if tagger.whole else f"{word}/{label}" for word, label, _ in tags.words]
     written = ("" if tagger.characters else " ").join(shown)
-    reading = read_tokens(tagger.model, read.inputs, read.names, said, names=tagger.labels, asked="label")
+    reading = read_tokens(tagger.model, read.inputs, read.names, predicted, names=tagger.labels, asked="label")
     return reading, written

@@ -40,7 +40,7 @@ class TagScores:
 
 
 def score(
-    said: Sequence[Sequence[int]],
+    predicted: Sequence[Sequence[int]],
     truth: Sequence[Sequence[int]],
     names: Sequence[str],
     *,
@@ -54,7 +54,7 @@ def score(
         precision_recall_fscore_support,
     )
 
-    ours, theirs = (np.array([label for some in every for label in some]) for every in (said, truth))
+    ours, theirs = (np.array([label for some in every for label in some]) for every in (predicted, truth))
     numbers = list(range(len(names)))
     precision, recall, f1, support = precision_recall_fscore_support(theirs, ours, labels=numbers, zero_division=np.nan)
     there = [number for number in numbers if support[number]]
@@ -71,15 +71,16 @@ def score(
             for name, count, *some in zip(names, support, precision, recall, f1, strict=True)
         ],
         confusion=confusion_matrix(theirs, ours, labels=numbers).tolist(),
-        spans=_span_f1(said, truth, names) if len(names) > 1 and all(map(SPAN.match, names)) else None,
+        spans=_span_f1(predicted, truth, names) if len(names) > 1 and all(map(SPAN.match, names)) else None,
         names=list(names),
     )
 
 
-def _span_f1(said: Sequence[Sequence[int]], truth: Sequence[Sequence[int]], names: Sequence[str]) -> float:
+def _span_f1(predicted: Sequence[Sequence[int]], truth: Sequence[Sequence[int]], names: Sequence[str]) -> float:
     """2 p r / (p + r) of spans that are right as a whole (Tjong Kim Sang and De Meulder 2003)."""
     ours, theirs = (
-        spans([[names[label] if label >= 0 else "O" for label in some] for some in every]) for every in (said, truth)
+        spans([[names[label] if label >= 0 else "O" for label in some] for some in every])
+        for every in (predicted, truth)
     )
     return 2 * len(ours & theirs) / max(1, len(ours) + len(theirs))
 
@@ -89,14 +90,14 @@ def spans(sentences: Sequence[Sequence[str]]) -> Spans:
     spans: Spans = set()
     for row, labels in enumerate(sentences):
         first, kind = 0, ""
-        for place, label in enumerate([*labels, "O"]):
+        for index, label in enumerate([*labels, "O"]):
             mark, _, name = label.partition("-")
             if kind and (mark in ("O", "B", "S") or name != kind):
-                spans.add((row, first, place, kind))
+                spans.add((row, first, index, kind))
                 kind = ""
             if mark != "O" and not kind:
-                first, kind = place, name
+                first, kind = index, name
             if mark in ("E", "S") and kind:
-                spans.add((row, first, place + 1, kind))
+                spans.add((row, first, index + 1, kind))
                 kind = ""
     return spans

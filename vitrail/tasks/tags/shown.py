@@ -30,22 +30,24 @@ def class_table(scores: TagScores) -> Table:
     )
 
 
-def sections(tagged: Tagged, said: Sequence[Sequence[int]], scores: TagScores) -> list[Section]:
+def sections(tagged: Tagged, predicted: Sequence[Sequence[int]], scores: TagScores) -> list[Section]:
     """Each class, how they are confused, and where the mistakes are."""
     names = scores.names
     mistakes = []
     for row, truth in enumerate(tagged.labels):
-        wrong = [place for place, label in enumerate(truth) if names[said[row][place]] != label]
+        wrong = [index for index, label in enumerate(truth) if names[predicted[row][index]] != label]
         if wrong:
             mistakes.append((len(wrong) / len(truth), row, wrong))
     between = "" if scores.unit == "characters" else " "
     rows = []
     for _, row, wrong in sorted(mistakes, key=lambda one: (-one[0], one[1]))[:WORST]:
         sentence, truth = tagged.sentences[row], tagged.labels[row]
-        told = "; ".join(f"{sentence[place]!r}: {names[said[row][place]]}, not {truth[place]}" for place in wrong[:4])
+        mistake = "; ".join(
+            f"{sentence[index]!r}: {names[predicted[row][index]]}, not {truth[index]}" for index in wrong[:4]
+        )
         if tagged.whole:
-            told = f"{names[said[row][0]]}, not {truth[0]}"
-        rows.append((f"{tagged.places[row]:,}", between.join(sentence)[:WIDTH], told))
+            mistake = f"{names[predicted[row][0]]}, not {truth[0]}"
+        rows.append((f"{tagged.places[row]:,}", between.join(sentence)[:WIDTH], mistake))
     shown: list[Section] = [class_table(scores)]
     if len(names) <= FEW:
         note = f"Rows: the {scores.part} {scores.unit}; columns: the answers."

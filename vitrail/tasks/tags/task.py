@@ -170,11 +170,11 @@ class TagTask(Task):
         again = None if trained.recipe is None else still_there(partial(read_parts, asked), needed=not data)
         parts = None if again is None else again[0]
         if data:
-            told = layout_of(Path(data[0]))
-            if told != "conllu" and asked.layout not in (None, "conllu"):
-                told = asked.layout  # a short file may look like another
-            column = asked.column if told == asked.layout else ""
-            tagged, part = read_files(data, asked.model_copy(update={"layout": told, "column": column})), "test"
+            layout = layout_of(Path(data[0]))
+            if layout != "conllu" and asked.layout not in (None, "conllu"):
+                layout = asked.layout  # a short file may look like another
+            column = asked.column if layout == asked.layout else ""
+            tagged, part = read_files(data, asked.model_copy(update={"layout": layout, "column": column})), "test"
         elif parts is None:
             raise InputError(f"{weights.path!r} does not say what it was trained on; name the data.")
         else:

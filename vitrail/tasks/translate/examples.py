@@ -122,8 +122,8 @@ def translate(model: nn.Module, batch: Batch, smoothing: float = 0.0) -> Tensor:
 def fill(model: nn.Module, batch: Batch, lengths: int, smoothing: float = 0.0) -> Tensor:
     """-2 sum over what is masked log p(y_t | the rest of y, x) / count, and the loss of the lengths."""
     asked, (sources, given) = batch.targets != PAD, batch.inputs
-    said = model(batch.inputs, rows=asked)
-    total = F.cross_entropy(said.logits, batch.targets[asked], label_smoothing=smoothing, reduction="sum")
+    answers = model(batch.inputs, rows=asked)
+    total = F.cross_entropy(answers.logits, batch.targets[asked], label_smoothing=smoothing, reduction="sum")
     longer = (given != PAD).sum(1) - (sources != PAD).sum(1) + 1  # sources have an END
-    length = F.cross_entropy(said.lengths, longer.clamp(-lengths, lengths) + lengths, reduction="sum")
+    length = F.cross_entropy(answers.lengths, longer.clamp(-lengths, lengths) + lengths, reduction="sum")
     return (2 * total + length) / batch.count

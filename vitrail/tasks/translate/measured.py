@@ -56,12 +56,12 @@ class TestPairs(EvaluationSet):
             raise TypeError(f"a {type(model).__name__} translates nothing")
         model.eval()
         how = (self.how or _quick(model.config)).checked(model.config)
-        said, loss = self._said(model, how, world), self._loss(model, world)
+        hypotheses, loss = self._said(model, how, world), self._loss(model, world)
         method = _described(how, model.config)
-        scores = score(said, self.pairs.targets, part=self.part, method=method, loss=loss, full=self.full)
+        scores = score(hypotheses, self.pairs.targets, part=self.part, method=method, loss=loss, full=self.full)
         values = {"bleu": scores.bleu.value, "exact": scores.exact, "loss": loss}
         summary = {"part": self.part, "bleu": scores.bleu.value, "exact": scores.exact, "tested": scores.tested}
-        return Measurement(values, {**summary, "method": method}, scores, said)
+        return Measurement(values, {**summary, "method": method}, scores, hypotheses)
 
     def seen_by(self, weights: Weights) -> "TestPairs":  # noqa: ARG002
         return replace(self, full=True)

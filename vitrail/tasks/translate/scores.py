@@ -47,31 +47,37 @@ class TranslationScores:
 
 
 def score(
-    said: Sequence[str], references: Sequence[str], *, part: str, method: str, loss: float | None, full: bool = False
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    *,
+    part: str,
+    method: str,
+    loss: float | None,
+    full: bool = False,
 ) -> TranslationScores:
     """What translations are worth; in full with intervals, and by length."""
     from sacrebleu.metrics.bleu import BLEU  # noqa: PLC0415  # half a second
     from sacrebleu.metrics.chrf import CHRF  # noqa: PLC0415
 
     bleu, chrf = BLEU(tokenize=_tokenizer(references)), CHRF()
-    many = SAMPLES if full and len(said) > 1 else 1
+    many = SAMPLES if full and len(hypotheses) > 1 else 1
     try:
-        corpus = bleu.corpus_score(list(said), [list(references)], n_bootstrap=many)
-        letters = chrf.corpus_score(list(said), [list(references)], n_bootstrap=many)
+        corpus = bleu.corpus_score(list(hypotheses), [list(references)], n_bootstrap=many)
+        letters = chrf.corpus_score(list(hypotheses), [list(references)], n_bootstrap=many)
     except TypeError:  # of sacrebleu, which cannot average draws of which some come to nothing at all
         many = 1
-        corpus, letters = (one.corpus_score(list(said), [list(references)]) for one in (bleu, chrf))
+        corpus, letters = (one.corpus_score(list(hypotheses), [list(references)]) for one in (bleu, chrf))
     return TranslationScores(
         part=part,
         method=method,
-        tested=len(said),
+        tested=len(hypotheses),
         bleu=_interval(corpus, many),
         signature=str(bleu.get_signature()),
         chrf=_interval(letters, many),
         chrf_signature=str(chrf.get_signature()),
-        exact=sum(map(str.__eq__, said, references)) / len(said),
+        exact=sum(map(str.__eq__, hypotheses, references)) / len(hypotheses),
         loss=loss,
-        lengths=_by_length(said, references, bleu),
+        lengths=_by_length(hypotheses, references, bleu),
     )
 
 
@@ -89,12 +95,12 @@ def paired_bleu(before: Sequence[str], after: Sequence[str], references: Sequenc
     return 1.0 if second.p_value is None else float(second.p_value)
 
 
-def sentence_scores(said: Sequence[str], references: Sequence[str]) -> list[float]:
+def sentence_scores(hypotheses: Sequence[str], references: Sequence[str]) -> list[float]:
     """The chrF of each sentence by itself, by which the worst are found."""
     from sacrebleu.metrics.chrf import CHRF  # noqa: PLC0415
 
     chrf = CHRF()
-    return [chrf.sentence_score(one, [other]).score for one, other in zip(said, references, strict=True)]
+    return [chrf.sentence_score(one, [other]).score for one, other in zip(hypotheses, references, strict=True)]
 
 
 def _interval(result: Any, many: int) -> Interval:
@@ -104,7 +110,7 @@ def _interval(result: Any, many: int) -> Interval:
     return Interval(round(result.score, 4), round(mean - half, 4), round(mean + half, 4))
 
 
-def _by_length(said: Sequence[str], references: Sequence[str], bleu: Any) -> list[LengthBin]:
+def _by_length(hypotheses: Sequence[str], references: Sequence[str], bleu: Any) -> list[LengthBin]:
     bins: dict[int, list[int]] = {}
     for row, reference in enumerate(references):
         words = len(reference.split())
@@ -112,7 +118,7 @@ def _by_length(said: Sequence[str], references: Sequence[str], bleu: Any) -> lis
     by_length = []
     for number, rows in sorted(bins.items()):
         first, last = (BINS[number - 1] + 1 if number else 1), (BINS[number] if number < len(BINS) else None)
-        some = bleu.corpus_score([said[row] for row in rows], [[references[row] for row in rows]])
+        some = bleu.corpus_score([hypotheses[row] for row in rows], [[references[row] for row in rows]])
         by_length.append(
             LengthBin(f"{first} to {last}" if last else f"{first} or more", len(rows), round(some.score, 2))
         )

@@ -20,18 +20,18 @@ def cards(scores: TranslationScores) -> list[Card]:
     ]
 
 
-def sections(pairs: Pairs, said: Sequence[str], scores: TranslationScores) -> list[Section]:
+def sections(pairs: Pairs, hypotheses: Sequence[str], scores: TranslationScores) -> list[Section]:
     """Some translations, the worst, and BLEU by length."""
     drawn = np.random.default_rng(0).permutation(len(pairs))[:SAMPLES]
-    each = sentence_scores(said, pairs.targets)
+    each = sentence_scores(hypotheses, pairs.targets)
     worst = sorted(range(len(pairs)), key=lambda row: (each[row], row))[:WORST]
-    worst = [row for row in worst if said[row] != pairs.targets[row]]
+    worst = [row for row in worst if hypotheses[row] != pairs.targets[row]]
     return [
         Table(
             title="Samples",
             note=f"Drawn at random from the {scores.part} part; decoded by {scores.method}.",
             columns=("source", "translation", "reference"),
-            rows=[(pairs.sources[row], said[row], pairs.targets[row]) for row in sorted(drawn.tolist())],
+            rows=[(pairs.sources[row], hypotheses[row], pairs.targets[row]) for row in sorted(drawn.tolist())],
             wide=True,
         ),
         Table(
@@ -39,7 +39,7 @@ def sections(pairs: Pairs, said: Sequence[str], scores: TranslationScores) -> li
             note="Those with the lowest chrF: mistakes, or references that say it another way.",
             columns=(">line", ">chrF", "source", "translation", "reference"),
             rows=[
-                (f"{pairs.lines[row]:,}", f"{each[row]:.1f}", pairs.sources[row], said[row], pairs.targets[row])
+                (f"{pairs.lines[row]:,}", f"{each[row]:.1f}", pairs.sources[row], hypotheses[row], pairs.targets[row])
                 for row in worst
             ],
             empty="Every sentence is as its reference has it.",

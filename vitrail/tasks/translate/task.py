@@ -100,11 +100,11 @@ class TranslateTask(Task):
         """With the teacher's translations for the given ones, if there is a teacher."""
         if self.recipe.teacher.path is None or self.distilled:
             return self
-        said = taught(self.parts.train.sources, self.recipe.teacher, progress)
-        there = [row for row, text in enumerate(said) if text]
-        train = replace(self.parts.train.at(there), targets=[said[row] for row in there])
+        translations = taught(self.parts.train.sources, self.recipe.teacher, progress)
+        there = [row for row, text in enumerate(translations) if text]
+        train = replace(self.parts.train.at(there), targets=[translations[row] for row in there])
         tokens, long = tokenise(train, self.words, self.recipe.data.longest)
-        silent_on = [self.parts.train.lines[row] for row, text in enumerate(said) if not text]
+        silent_on = [self.parts.train.lines[row] for row, text in enumerate(translations) if not text]
         empty = [set_aside(train.name, silent_on, "the teacher says nothing")] if silent_on else []
         return replace(self, tokens=tokens, distilled=True, aside=[*self.parts.aside, *empty, *long])
 

@@ -189,8 +189,8 @@ def _assumed(fields: dict[str, Any], stated: dict[str, Any]) -> list[str]:
     """What no tensor says."""
     usual = {name: fields[name] for name in ("heads", "order", "activation")} | {"scaled": True, "pad": 0}
     usual |= {"begin": 1, "end": 2}
-    said = [f"{name}={value}" for name, value in usual.items() if name not in stated]
-    return [f"assumed, as no tensor says it: {', '.join(said)}"] if said else []
+    assumed = [f"{name}={value}" for name, value in usual.items() if name not in stated]
+    return [f"assumed, as no tensor says it: {', '.join(assumed)}"] if assumed else []
 
 
 def _equal(known: dict[str, Lazy], one: str, other: str) -> bool:

@@ -91,11 +91,11 @@ class _Guess:
         groups: dict[str, dict[int, dict[str, Sizes]]] = {}
         for name, shape in self.shapes.items():
             words = name.split(".")
-            for place, word in enumerate(words[:-1]):
+            for index, word in enumerate(words[:-1]):
                 number = re.fullmatch(r"(.*?)(\d+)", word)
                 if number:
-                    before = ".".join([*words[:place], number[1]])
-                    groups.setdefault(before, {}).setdefault(int(number[2]), {})[".".join(words[place + 1 :])] = shape
+                    before = ".".join([*words[:index], number[1]])
+                    groups.setdefault(before, {}).setdefault(int(number[2]), {})[".".join(words[index + 1 :])] = shape
         alike: dict[str, dict[str, Sizes]] = {}
         for before, each in groups.items():
             one = next(iter(each.values()))

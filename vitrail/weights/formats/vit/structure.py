@@ -211,9 +211,9 @@ def _from_zero(tensors: dict[str, Lazy], names: Names) -> dict[str, Lazy]:
     for before in {name.partition("{}")[0] for part in OF_BLOCKS for name in _each(getattr(names, part))} - {""}:
         pattern = re.compile(re.escape(before) + r"(\d+)(?=\D)")
         numbers = sorted({int(match[1]) for name in tensors if (match := pattern.match(name))})
-        place = {number: str(index) for index, number in enumerate(numbers)}
+        indices = {number: str(index) for index, number in enumerate(numbers)}
         tensors = {
-            before + place[int(match[1])] + name[match.end() :] if (match := pattern.match(name)) else name: lazy
+            before + indices[int(match[1])] + name[match.end() :] if (match := pattern.match(name)) else name: lazy
             for name, lazy in tensors.items()
         }
     return tensors
