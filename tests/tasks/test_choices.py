@@ -117,3 +117,26 @@ def test_few_steps_have_a_lower_rate():
         filled, _ = choose(PictureRecipe(train={"epochs": epochs}, weights={"freeze": False}), facts)
         assert filled.optim.lr == pytest.approx(rate)
     assert choose(PictureRecipe(optim={"lr": 0.1}, weights={"freeze": False}), facts)[0].optim.lr == 0.1
+
+
+def test_wide_weights_learn_in_bf16_where_the_processor_multiplies_in_it():
+    """And so for more epochs, or at a larger size, in the same time."""
+    wide, narrow = (
+        Weights("some", "hf", "vit", configure("vit", image=224, patch=16, width=width, depth=2, heads=3), {})
+        for width in (192, 96)
+    )
+
+    def filled(weights, *, bf16, **given):
+        pace = 4e9 if weights is wide else None
+        facts = Facts(500, 5, (300, 300), grey=False, tests=100, weights=weights, pace=pace, bf16=bf16)
+        return choose(PictureRecipe(**given), facts)[0]
+
+    half, whole = (filled(wide, bf16=bf16) for bf16 in (True, False))
+    assert (half.train.precision, whole.train.precision) == ("bf16", "float32")
+    looked = [one.train.epochs * one.model["image"] ** 2 for one in (half, whole)]
+    assert looked[0] > 1.3 * looked[1]
+    assert filled(wide, bf16=True, train={"precision": "float32"}).train == whole.train.model_copy(
+        update={"precision": "float32"}
+    )
+    assert filled(narrow, bf16=True).train.precision == "float32"
+    assert choose(PictureRecipe(), Facts(500, 5, (300, 300), grey=False, bf16=True))[0].train.precision == "float32"

@@ -11,7 +11,7 @@ from drawing import numbers
 import vitrail as vt
 from vitrail.core import Stack
 from vitrail.errors import InputError
-from vitrail.families import configure, kept, speed
+from vitrail.families import ViT, configure, kept, speed
 from vitrail.tasks import parse_recipe
 from vitrail.tasks.registry import prepare
 from vitrail.training import check_parts, estimates, fitted, forecast, paced
@@ -122,6 +122,23 @@ def test_speed_leaves_the_model_as_it_was():
     assert not model.training
     assert all(parameter.grad is None for parameter in model.parameters())
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+
+
+def test_steps_are_tried_in_the_precision_that_they_are_to_have(monkeypatch):
+    precisions = []
+    forward = ViT.forward
+
+    def watched(self, *given, **how):
+        precisions.append(torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu"))
+        return forward(self, *given, **how)
+
+    monkeypatch.setattr(ViT, "forward", watched)
+    forecast(task_of(precision="bf16"))
+    assert False in precisions  # of looking at pictures
+    assert torch.bfloat16 in precisions
+    precisions.clear()
+    forecast(task_of())
+    assert set(precisions) == {False}
 
 
 def test_recomputed_blocks_give_the_same_gradients():

@@ -1,5 +1,7 @@
 """What a model costs."""
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
@@ -49,8 +51,17 @@ def kept(config: Any) -> Kept:
     return _KEPT[name]
 
 
-def speed(model: Model, *, training: bool = False, most: int = 64) -> float:
-    """About how many examples a second a model answers, or learns from, so many at a time at most: tried on a few."""
+def speed(
+    model: Model,
+    *,
+    training: bool = False,
+    most: int = 64,
+    within: Callable[[], AbstractContextManager[Any]] = nullcontext,
+) -> float:
+    """About how many examples a second a model answers, or learns from, so many at a time at most: tried on a few.
+
+    ``within`` is what its forward pass runs in, as in another precision.
+    """
     known = model.config.cost() if isinstance(model.config, Shape) else None
     work = (known or cost(model.config)).multiply_adds * (3 if training else 1)
     count = max(1, min(most, int(PROBE / max(1, work))))
@@ -61,7 +72,8 @@ def speed(model: Model, *, training: bool = False, most: int = 64) -> float:
     for _ in range(3):
         began = perf_counter()
         with torch.enable_grad() if training else torch.inference_mode():
-            answers = model(inputs, shortest=True)
+            with within():
+                answers = model(inputs, shortest=True)
             if training:
                 answers.float().sum().backward()
         times.append(perf_counter() - began)

@@ -9,6 +9,7 @@ from vitrail.errors import InputError
 from vitrail.families import ROOM, Shape, empty, kept, speed
 from vitrail.machine import available_memory
 from vitrail.tasks.task import Choice, Task
+from vitrail.training.loop import Precision
 from vitrail.training.optim import hold
 
 AnyTask = TypeVar("AnyTask", bound=Task)
@@ -115,7 +116,8 @@ def forecast(task: Task, processes: int = 1) -> Forecast:
     head = examples * look if task.weights is not None else 0.0  # which is fitted first
     each = ceil(task.per_update / (processes * train.accumulate))
     again = 4 / 3 if train.recompute else 1.0
-    step = again * each * train.accumulate / speed(model, training=True, most=each)
+    forward = Precision(train.precision).forward
+    step = again * each * train.accumulate / speed(model, training=True, most=each, within=forward)
     wanted = memory(task, processes) if isinstance(task.config, Shape) else 0
     return Forecast(step, measurement, 0.0, wanted, free, head).of(task)
 

@@ -23,12 +23,13 @@ class Facts:
     weights: Weights | None = None  # to start from
     oblong: float = 0.0  # the fraction of the pictures that are no squares
     pace: float | None = None  # multiply-adds that the model of the weights does in a second here, where it matters
+    bf16: bool = False  # whether the processor multiplies in it
 
     @classmethod
-    def of(cls, found: Found, weights: Weights | None, pace: float | None = None) -> Self:
+    def of(cls, found: Found, weights: Weights | None, pace: float | None = None, *, bf16: bool = False) -> Self:
         """Those of pictures that were found."""
         pictures, tests = sum(found.train), sum(found.held)
-        return cls(pictures, len(found.names), found.sizes[1], found.grey, tests, weights, found.oblong, pace)
+        return cls(pictures, len(found.names), found.sizes[1], found.grey, tests, weights, found.oblong, pace, bf16)
 
     def seconds(self, config: Any, side: int, pace: float) -> float:
         """That looking at all pictures takes, at a size."""
@@ -41,6 +42,7 @@ WIDE = 192  # the width from which weights are taken to have learned enough to s
 LOOK, LARGE = 224, 384  # pixels that weights are looked at with, and up to which their own size is taken
 AIM = 10.0  # minutes, where none are given
 TRAINED = 3.5  # times what looking at a picture takes, for an epoch with its part of the measurements
+HALF = 0.6  # of that in bf16, where the processor multiplies in it (bench/precision.py)
 LEAST, MOST = 5, 20  # epochs in which all layers learn (bench/README.md)
 LOOKING = 0.6  # of the time, at most, for looking at pictures for a head; the rest is to read them and to fit it
 CHEAP = 60.0  # seconds in which features are had that are worth having at a second size
@@ -107,6 +109,7 @@ def _tuning(recipe: PictureRecipe, facts: Facts, weights: Weights) -> list[Choic
     epochs = recipe.train.epochs if "epochs" in recipe.train.model_fields_set else enough
     batch = recipe.train.batch if "batch" in recipe.train.model_fields_set else 32 if m < SMALL else 64
     muon = recipe.optim.name == "muon" and "name" in recipe.optim.model_fields_set
+    half = _precision(facts)
     return [
         *start,
         Choice("optim.name", "adamw", "as weights from elsewhere were trained"),
@@ -114,6 +117,7 @@ def _tuning(recipe: PictureRecipe, facts: Facts, weights: Weights) -> list[Choic
         *([] if muon else [Choice("optim.layer_decay", 0.75, "the first layers need to change least")]),
         Choice("train.epochs", enough, f"{few}: {way.length}"),
         Choice("train.batch", batch, few),
+        *([Choice("train.precision", half, "the processor multiplies in it, faster")] if half != "float32" else []),
         _evaluate(epochs, facts),
         Choice("train.smoothing", 0.1, "few pictures make a model overconfident"),
         Choice("train.ema", 0.99 if m < SMALL else 0.999, few),
@@ -151,7 +155,9 @@ def _way(recipe: PictureRecipe, facts: Facts, weights: Weights) -> Way:
         return Way(bool(asked), sides[0], enough, "all layers learn", "", "about 60,000 in all, within 5 to 150")
     looks = {side: facts.seconds(config, side, facts.pace) for side in sides}
     head = next((side for side, look in looks.items() if look <= LOOKING * seconds), sides[-1])
-    tuned = [(side, int(seconds / (TRAINED * look))) for side, look in looks.items()]
+    precision = recipe.train.precision if "precision" in recipe.train.model_fields_set else _precision(facts)
+    each_epoch = TRAINED * HALF if precision == "bf16" else TRAINED
+    tuned = [(side, int(seconds / (each_epoch * look))) for side, look in looks.items()]
     side, epochs = next(((side, many) for side, many in tuned if many >= LEAST), (0, 0))
     if asked or (asked is None and (each <= FEW or not side)):
         why = "the head alone learns" + ("" if each <= FEW or asked else f", all layers would take more than {within}")
@@ -159,6 +165,11 @@ def _way(recipe: PictureRecipe, facts: Facts, weights: Weights) -> Way:
     side, epochs = (side, epochs) if side else tuned[-1]
     epochs = max(1, min(MOST, enough, epochs))
     return Way(False, side, epochs, "all layers learn", within, f"what {within} allow, within 1 to {min(MOST, enough)}")
+
+
+def _precision(facts: Facts) -> str:
+    """bf16 for weights of some width, where the processor multiplies in it."""
+    return "bf16" if facts.bf16 and facts.weights is not None and _width(facts.weights.config) >= WIDE else "float32"
 
 
 def _width(config: Any) -> int:

@@ -27,6 +27,7 @@ from vitrail.data import (
 )
 from vitrail.errors import InputError
 from vitrail.families.gaussian.config import GaussianConfig
+from vitrail.machine import multiplies_bf16
 from vitrail.progress import Progress, silent
 from vitrail.recipe import Start
 from vitrail.tasks.pictures import measured, shown
@@ -92,7 +93,7 @@ class PictureTask(Task):
         else:
             parts = replace(parts, train=parts.train.some(data.use, recipe.train.seed))
             found = parts.found
-        filled, choices = choose(recipe, Facts.of(found, weights, pace_of(weights)))
+        filled, choices = choose(recipe, Facts.of(found, weights, pace_of(weights), bf16=multiplies_bf16()))
         config = config_of(filled, len(found.names), weights)
         check_teacher(filled, config)
         task = cls(
