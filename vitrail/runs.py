@@ -34,7 +34,7 @@ from vitrail.training import Result
 from vitrail.training.checkpoint import Checkpoints, Lock, unpack
 from vitrail.training.log import Log, read_metrics
 from vitrail.weights import Weights, read, save
-from vitrail.weights.onnx_translator import read_translator
+from vitrail.weights.onnx_decoding import read_translator
 from vitrail.weights.weights import checked_config, stated_fit, stated_labels, stated_normalise
 
 HISTORY, LAST = "history", "last"

@@ -8,7 +8,8 @@ import vitrail as vt
 from vitrail.decode import Limits, beam_search, greedy
 from vitrail.shrink.int8 import products, quantize_onnx
 from vitrail.weights import read
-from vitrail.weights.onnx_translator import Bytes, FileSteps, Sessions, read_translator, save_translator, takes_steps
+from vitrail.weights.onnx_decoding import FileSteps, Sessions, read_translator
+from vitrail.weights.onnx_translator import Bytes, save_translator, takes_steps
 
 SHAPE = {"source": 50, "target": 40, "width": 24, "depth": 2, "decoder": 2, "heads": 4, "hidden": 48, "length": 12}
 

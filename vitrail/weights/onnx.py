@@ -174,13 +174,17 @@ def quiet() -> Iterator[None]:
         log.setLevel(level)
 
 
-def session_of(path: Path) -> Any:
-    """What runs a file: ONNX Runtime, on as many threads as PyTorch has."""
+def session_of(path: Path, *, spins: bool = True) -> Any:
+    """What runs a file: ONNX Runtime, on as many threads as PyTorch has, which wait for the next call busily, or not:
+    where PyTorch computes between two calls, each waits in the other's way.
+    """
     import onnxruntime  # type: ignore[import-untyped]  # noqa: PLC0415  # half a second, for those who run one
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     options.log_severity_level = 3
+    if not spins:
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     try:
         whole = content(path) if _packed(path) else str(path)
         return onnxruntime.InferenceSession(whole, options, providers=["CPUExecutionProvider"])
