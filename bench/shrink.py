@@ -227,7 +227,6 @@ def _timm(case: Case) -> nn.Module:
         num_heads=c.heads,
         mlp_ratio=c.hidden / c.width,
         reg_tokens=c.registers,
-        no_embed_class=bool(c.registers),
         init_values=c.layer_scale,
         global_pool="token" if c.pool == "class" else "avg",
         class_token=c.pool == "class" or bool(c.prefix),

@@ -8,7 +8,7 @@ from pathlib import Path
 from vitrail.compare.cells import ASKED, DONE, FAILED
 from vitrail.compare.measures import measures
 from vitrail.errors import InputError
-from vitrail.families import cost
+from vitrail.families import cost_of
 from vitrail.files import read_json, write_json
 from vitrail.machine import keep_memory
 from vitrail.runs import Run
@@ -40,7 +40,7 @@ def run_cell(folder: Path) -> None:
     model = weights.model().float()
     for name in asked["measures"]:
         values |= measures[name](model, task)
-    counted = weights.config.cost() or cost(weights.config)
+    counted = cost_of(weights.config)
     numbers = {
         "values": values,
         "parameters": counted.parameters,

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from math import log
 from typing import Any, Literal
 
-from vitrail.families import configure, cost
+from vitrail.families import configure, cost_of
 
 Cost = Literal["parameters", "multiply_adds"]
 
@@ -13,12 +13,6 @@ def matched(name: str, target: float, by: Cost, sizes: Iterable[dict[str, Any]])
     """Of some sizes of a model the fields of the one whose cost is nearest to what is wanted, by its ratio."""
 
     def apart(fields: dict[str, Any]) -> float:
-        return abs(log(getattr(cost_of(name, fields), by) / target))
+        return abs(log(getattr(cost_of(configure(name, **fields)), by) / target))
 
     return min(sizes, key=apart)
-
-
-def cost_of(name: str, fields: dict[str, Any]) -> Any:
-    """What a model costs, by its formula or counted."""
-    config: Any = configure(name, **fields)
-    return config.cost() or cost(config)

@@ -9,7 +9,7 @@ from vitrail.lazy import loader
 
 if TYPE_CHECKING:
     from vitrail.families.catalogue import Cost, Shape, models, presets
-    from vitrail.families.costs import cost, count_parameters, kept, speed
+    from vitrail.families.costs import cost, cost_of, count_parameters, kept, speed
     from vitrail.families.model import (
         ROOM,
         Adapted,
@@ -39,6 +39,7 @@ __all__ = [
     "check_memory",
     "configure",
     "cost",
+    "cost_of",
     "count_parameters",
     "empty",
     "families",
@@ -52,7 +53,7 @@ __all__ = [
 
 _HOMES = {
     "vitrail.families.catalogue": ("Cost", "Shape", "models", "presets"),
-    "vitrail.families.costs": ("cost", "count_parameters", "kept", "speed"),
+    "vitrail.families.costs": ("cost", "cost_of", "count_parameters", "kept", "speed"),
     "vitrail.families.model": (
         "ROOM",
         "at_once",

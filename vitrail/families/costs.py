@@ -32,6 +32,12 @@ def cost(config: Any, **call: Any) -> Cost:
     return Cost(count_parameters(model), counter.get_total_flops() // 2)
 
 
+def cost_of(config: Any) -> Cost:
+    """By its formula, or counted where it has none."""
+    known = config.cost() if isinstance(config, Shape) else None
+    return known or cost(config)
+
+
 @dataclass(frozen=True)
 class Kept:
     """Bytes in memory for one example of the model's own size."""
@@ -62,8 +68,7 @@ def speed(
 
     ``within`` is what its forward pass runs in, as in another precision.
     """
-    known = model.config.cost() if isinstance(model.config, Shape) else None
-    work = (known or cost(model.config)).multiply_adds * (3 if training else 1)
+    work = cost_of(model.config).multiply_adds * (3 if training else 1)
     count = max(1, min(most, int(PROBE / max(1, work))))
     inputs = tree_map(lambda one: one.expand(count, *one.shape[1:]).contiguous(), model.example())
     was, times = model.training, list[float]()
