@@ -34,7 +34,7 @@ from vitrail.shrink.measuring import Scale
 from vitrail.shrink.plan import chosen, parse
 from vitrail.shrink.shown import line, summary
 from vitrail.shrink.steps import Goals, History, Step, pays, read_step
-from vitrail.shrink.way import Way
+from vitrail.shrink.way import Together, Way
 from vitrail.tasks import parse_recipe, read_recipe
 from vitrail.tasks.task import Metric
 from vitrail.terminal.console import say
@@ -282,7 +282,8 @@ class Shrinking:
         if self.goals.minutes is None or not way.trains:
             return None
         done = sum(not step.again for step in self.history.steps)
-        rest = [one for one in self.asked[done:] if one.trains] if self.asked else range(max(1, 4 - done))
+        several = 2 if isinstance(way, Together) else 4  # steps that train, about, where they are chosen
+        rest = [one for one in self.asked[done:] if one.trains] if self.asked else range(max(1, several - done))
         left = self.goals.minutes - self._gone() / 60
         return max(LEAST, (1 - RESERVE) * left / max(1, len(rest)))
 
