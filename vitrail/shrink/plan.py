@@ -16,8 +16,8 @@ ORDER = ("neurons", "heads", "layers", "image", "merge")  # what costs least fir
 AGAIN = ("neurons", "layers", "heads")  # round by round, as long as goals are not reached
 LEAST = 8  # patches down and across, at least, of pictures that are made smaller
 ROUNDS = 3
-# What goes in one step at most, where there are goals, and in which parts of that: photos of chess pieces lost nothing
-# by all of it (DINOv2's ViT-S/14, bench/README.md).
+# What goes in one step at most, where there are goals, and in which parts of that. By all of it photos of chess pieces
+# lost nothing on one split and six points on another, where half of it is tried next (ViT-S/14, bench/README.md).
 TOGETHER, PARTS = {"image": 0.44, "heads": 0.33, "neurons": 0.5}, (0.25, 0.5, 0.75, 1.0)
 SURELY = 1.15  # times what a goal needs, by multiply-adds and parameters
 # What is done at the end, and how many times as fast and as small a model is again by it, at least (ViT-S/14, and a
