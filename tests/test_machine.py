@@ -97,3 +97,28 @@ def test_shapes_are_forgotten_unless_the_user_says_how_many(monkeypatch):
         machine.forget_shapes()
         assert os.environ[name] == expected
     monkeypatch.delenv(name)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [({}, "1000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "active"}, None)],
+)
+def test_threads_wait_briefly_on_the_command_line_unless_the_environment_says_how(given, expected):
+    """And before torch is loaded, which reads it once."""
+    script = """
+import os, sys
+from vitrail.cli import main
+assert "torch" not in sys.modules
+sys.argv = ["vitrail", "models", "vit-ti/16"]
+try:
+    main()
+finally:
+    print(os.environ.get("GOMP_SPINCOUNT"))
+"""
+    environment = {
+        name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
+    }
+    ran = subprocess.run(
+        [sys.executable, "-c", script], env={**environment, **given}, capture_output=True, text=True, check=True
+    )
+    assert ran.stdout.splitlines()[-1] == str(expected)

@@ -35,6 +35,7 @@ from vitrail.cli import (
     words,
 )
 from vitrail.errors import InputError
+from vitrail.machine import wait_briefly
 from vitrail.terminal.console import say
 
 app = typer.Typer(
@@ -87,6 +88,7 @@ def top(
 
 def main() -> None:
     """Exit status: 0 done, 1 failed with a message, 2 wrong usage."""
+    wait_briefly()
     # What is wrong with a picture is said in our own words.
     warnings.filterwarnings("ignore", module=r"PIL\.")
     logging.getLogger("PIL").setLevel(logging.CRITICAL)
