@@ -74,14 +74,14 @@ def embed(
     if weights.pictures and pool is not None:
         raise InputError(f"--pool is of text, and {run!r} takes pictures; leave it out.")
     pictures = weights.pictures
-    vectors = _pictures(weights, inputs) if pictures else _lines(opened.trained(weights), inputs, pool or "mean")
+    features = _pictures(weights, inputs) if pictures else _lines(opened.trained(weights), inputs, pool or "mean")
     if library is not None:
-        _show(vectors, library.nearest(vectors.vectors, min(top, len(library))), as_json=as_json)
+        _show(features, library.nearest(features.vectors, min(top, len(library))), as_json=as_json)
     else:
-        Library.of(vectors.names, vectors.vectors, vectors.kind, bits, vectors.more).write(out)
-        _tell(vectors, out, bits, as_json=as_json)
-    if vectors.unread is not None:
-        vectors.unread.finish()
+        Library.of(features.names, features.vectors, features.kind, bits, features.more).write(out)
+        _tell(features, out, bits, as_json=as_json)
+    if features.unread is not None:
+        features.unread.finish()
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,27 +96,29 @@ class Found:
     unread: Unread | None = None
 
 
-def _show(vectors: Found, nearest: list[list[tuple[str, float]]], *, as_json: bool) -> None:
+def _show(features: Found, nearest: list[list[tuple[str, float]]], *, as_json: bool) -> None:
     """What is near to each, a line each."""
-    for name, some in zip(vectors.names, nearest, strict=True):
+    for name, some in zip(features.names, nearest, strict=True):
         if as_json:
             print_json({"of": name, "nearest": [{"name": other, "similarity": one} for other, one in some]})
         else:
             tell(f"{name}  {'  '.join(f'{other} {one:.3f}' for other, one in some)}")
 
 
-def _tell(vectors: Found, out: Path, bits: int | None, *, as_json: bool) -> None:
+def _tell(features: Found, out: Path, bits: int | None, *, as_json: bool) -> None:
     """What was written."""
-    count, width = vectors.vectors.shape
+    count, width = features.vectors.shape
     if as_json:
-        about: dict[str, Any] = {"out": str(out), ("pictures" if vectors.kind == "files" else "lines"): count}
+        about: dict[str, Any] = {"out": str(out), ("pictures" if features.kind == "files" else "lines"): count}
         about |= {"width": width, **({} if bits is None else {"bits": bits})}
         lost = (
-            {} if vectors.unread is None else {"set aside": len(vectors.unread.lines), "unread": vectors.unread.lines}
+            {}
+            if features.unread is None
+            else {"set aside": len(features.unread.lines), "unread": features.unread.lines}
         )
-        print_json({**about, **(lost if vectors.kind == "files" else {"cut": vectors.cut})})
+        print_json({**about, **(lost if features.kind == "files" else {"cut": features.cut})})
         return
-    what = "pictures" if vectors.kind == "files" else "lines"
+    what = "pictures" if features.kind == "files" else "lines"
     how = f"vectors of {width:,} numbers" if bits is None else f"{bits:,} bits each"
     tell(f"{count:,} {what} as {how} in {out}")
 

@@ -150,5 +150,5 @@ def _renamed(name: str, stack: str, places: dict[str, str]) -> str | None:
     stem, layer, *rest = name.split(".")
     if stem != stack or not layer.isdigit():
         return name
-    index = places.get(f"{stem}.{layer}")
-    return None if index is None else ".".join([index, *rest])
+    new = places.get(f"{stem}.{layer}")
+    return None if new is None else ".".join([new, *rest])
