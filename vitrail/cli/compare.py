@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from typer.core import TyperCommand
 
-from vitrail.cli.console import Json, print_json
+from vitrail.cli.console import Json, parse_size, print_json
 from vitrail.terminal.console import results, say, table, tell
 from vitrail.terminal.progress import working
 
@@ -59,6 +59,16 @@ def compare(
     minutes: Annotated[
         float | None, typer.Option(help="Time for all of it; epochs are cut for it.", min=0.1, metavar="N")
     ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Model to begin with instead of the recipe's.", metavar="NAME")
+    ] = None,
+    weights: Annotated[str | None, typer.Option(help="Weights that all cells start from.", metavar="PATH")] = None,
+    image: Annotated[
+        str | None, typer.Option(help="Size of pictures for all models: 64, or 64x96.", metavar="N")
+    ] = None,
+    epochs: Annotated[
+        int | None, typer.Option(help="Passes over the training data, in all cells.", min=1, metavar="N")
+    ] = None,
     assignments: Annotated[
         list[str] | None, typer.Option("--set", help="Set any field of all recipes.", metavar="FIELD=VALUE")
     ] = None,
@@ -79,14 +89,18 @@ def compare(
     with working("Starting ..."):
         from vitrail.compare.asked import Asked
         from vitrail.compare.comparing import Comparing
+        from vitrail.config import assignments as settings_of
 
+        sides = None if image is None else parse_size("--image", image)
+        fields = {"model.name": model, "weights.path": weights, "model.image": sides, "train.epochs": epochs}
+        settings = settings_of({name: value for name, value in fields.items() if value is not None})
         asked = Asked(
             tuple(what or ()),
             seeds,
             tuple(fractions or ()),
             tuple(vary or ()),
             minutes,
-            tuple(assignments or ()),
+            (*settings, *(assignments or ())),
             workers,
             again,
         )

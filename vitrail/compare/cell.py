@@ -3,6 +3,8 @@
 import shutil
 import sys
 import traceback
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from vitrail.compare.cells import ASKED, DONE, FAILED
@@ -11,11 +13,13 @@ from vitrail.errors import InputError
 from vitrail.families import cost_of
 from vitrail.files import read_json, write_json
 from vitrail.machine import keep_memory
-from vitrail.runs import Run
+from vitrail.runs import HISTORY, Run
 from vitrail.tasks import parse_recipe
 from vitrail.tasks.registry import tasks
+from vitrail.tasks.task import Task
 from vitrail.trainer import Training
 from vitrail.training import Interrupted
+from vitrail.weights import Weights
 
 STOPPED, WRONG = 130, 1
 USUAL = ("seconds", "waited", "epochs")  # numbers of every run, that say nothing of how good it is
@@ -37,12 +41,13 @@ def run_cell(folder: Path) -> None:
     weights = run.weights()
     values = {name: one for name, one in run.result.items() if isinstance(one, float) and name not in USUAL}
     task = tasks[recipe.task].prepare(recipe).gathered()
-    model = weights.model().float()
-    for name in asked["measures"]:
-        values |= measures[name](model, task)
+    measured = partial(_measured, names=asked["measures"], task=task)
+    values |= measured(weights)
+    moments = {step: measured(kept.weights()) for step, kept in run.history.items()} if asked["followed"] else {}
     counted = cost_of(weights.config)
     numbers = {
         "values": values,
+        "moments": [[step, found] for step, found in moments.items() if found],
         "parameters": counted.parameters,
         "multiply_adds": counted.multiply_adds,
         "seconds": run.result.get("seconds", 0.0),
@@ -50,7 +55,16 @@ def run_cell(folder: Path) -> None:
         "by": asked["by"],
     }
     write_json(folder / DONE, numbers)
-    shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+    for what in ("checkpoints", *([HISTORY] if asked["followed"] else [])):  # whose numbers are there
+        shutil.rmtree(folder / what, ignore_errors=True)
+
+
+def _measured(weights: Weights, names: Sequence[str], task: Task) -> dict[str, float]:
+    """More numbers of a model, those of several measures."""
+    model, values = weights.model().float(), dict[str, float]()
+    for name in names:
+        values |= measures[name](model, task)
+    return values
 
 
 def main(folder: Path) -> int:

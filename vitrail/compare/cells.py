@@ -48,6 +48,7 @@ class Result:
     multiply_adds: int
     seconds: float
     steps: int
+    moments: Sequence[tuple[int, Mapping[str, float]]] = ()  # numbers on its way, by the steps they were had after
 
 
 def cells(arms: Sequence[Arm], seeds: int, axis: Axis) -> list[Cell]:
@@ -70,7 +71,8 @@ def read_result(cell: Cell, folder: Path) -> Result:
     """What a finished cell wrote; numbers that are none are left out."""
     table = read_json(folder / cell.name / DONE)
     values = {name: value for name, value in table["values"].items() if value is not None}
-    return Result(cell, values, table["parameters"], table["multiply_adds"], table["seconds"], table["steps"])
+    numbers = {name: table[name] for name in ("parameters", "multiply_adds", "seconds", "steps")}
+    return Result(cell, values, **numbers, moments=[(step, found) for step, found in table["moments"]])
 
 
 def slug(name: str) -> str:

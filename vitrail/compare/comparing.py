@@ -23,31 +23,26 @@ from vitrail.compare.asked import Asked
 from vitrail.compare.cell import STOPPED
 from vitrail.compare.cells import ASKED, DONE, FAILED, Cell, code, digest, read_result
 from vitrail.compare.findings import Findings
+from vitrail.compare.forecasts import Expected, expected, together
 from vitrail.compare.plan import planned, seldom
 from vitrail.compare.running import run_all
 from vitrail.compare.sources import data_digest
 from vitrail.config import assignments
 from vitrail.errors import InputError
-from vitrail.families import configure
 from vitrail.files import Pathlike, make_folder, read_json, write_json
-from vitrail.machine import cores, processor, threads
+from vitrail.machine import cores, processor
 from vitrail.progress import Progress, silent
 from vitrail.report import write_comparison
 from vitrail.report.compare_figure import draw_comparison
 from vitrail.report.positions import draw_arms
 from vitrail.runs import Run
-from vitrail.tasks import parse_recipe
-from vitrail.tasks.registry import tasks
 from vitrail.terminal.console import say
-from vitrail.terminal.progress import counted, working
-from vitrail.training import forecast
+from vitrail.terminal.progress import counted, span, working
 from vitrail.training.checkpoint import Lock
 
 STATE, TABLE, FIGURE, PAGE, CELLS = "compare.json", "compare.csv", "compare.png", "compare.html", "cells"
-ROOM = 3_000_000  # bytes of a cell beside its weights
+OFTEN = 10.0  # seconds between two looks at what came so far
 SPARE = 2**30  # bytes that stay free on the disk
-START = 6.0  # seconds that a cell takes beside its training
-USUAL = {"width": 128, "depth": 6, "heads": 4}  # of a shape that a cell chooses for itself
 
 
 def compare(
@@ -97,6 +92,8 @@ class Comparing:
         with self._working("Starting ..."):
             self.plan = planned(self.asked)
         self.folder = self.out or Path("runs") / f"compare-{self.plan.experiment.name}"
+        self.workers = max(1, min(self.asked.workers or cores(), len(self.plan.tables)))
+        self.expected: dict[str, Expected] = {}  # of a cell at each place
         self.pace: float | None = None  # of the epochs that cells would have, where there are minutes
         self.epochs: dict[str, int] = {}
         self.data: dict[str, str] = {}  # of each data section, what tells it from others
@@ -112,10 +109,10 @@ class Comparing:
         make_folder(self.folder)
         lock = Lock(self.folder)
         try:
+            tables = self._paced(before)
             with self._working("Looking at the data ..."):
-                tables = self._paced(before)
                 todo = self._todo(tables)
-            self._say_plan(tables, todo)
+            self._say_plan(tables, {cell: tables[cell] for cell in todo})
             self._write(finished=False)
             self._run(tables, todo)
             return self._write(finished=not self._missing())
@@ -147,13 +144,14 @@ class Comparing:
         if self.asked.minutes is None:
             return tables
         self.pace, self.epochs = before.get("pace"), dict(before.get("epochs", {}))
-        new = {cell.place: table for cell, table in tables.items() if cell.place not in self.epochs}
-        looked = {key: self._looked(table) for key, table in new.items()}
+        new = {cell: table for cell, table in tables.items() if cell.place not in self.epochs}
+        self._try_shapes(new)
         if self.pace is None:
-            whole = self.asked.seeds * sum(START + seconds for _, seconds in looked.values()) / self._workers
+            whole = sum(self.expected[cell.place].seconds for cell in new) / self.workers
             self.pace = min(1.0, 60 * self.asked.minutes / max(whole, 1e-9))
-        for key, (epochs, _) in looked.items():
-            self.epochs[key] = max(1, round(self.pace * epochs)) if epochs else 0
+        for place in {cell.place for cell in new}:
+            epochs = self.expected[place].epochs
+            self.epochs[place] = max(1, round(self.pace * epochs)) if epochs else 0
         for cell, table in tables.items():
             if self.epochs[cell.place]:
                 train = {**table.get("train", {}), "epochs": self.epochs[cell.place]}
@@ -161,17 +159,13 @@ class Comparing:
                 table["train"] = {**train, **often}
         return tables
 
-    def _looked(self, table: Mapping[str, Any]) -> tuple[int, float]:
-        """Epochs and seconds of a cell as it would be; no epochs of what is fitted at once, or has steps."""
-        recipe = parse_recipe(table)
-        try:
-            with threads(max(1, cores() // self._workers)):
-                task = tasks[recipe.task].prepare(recipe)
-                seconds = forecast(task).seconds
-        except InputError:  # which its cell will say
-            return 0, 0.0
-        fixed = task.at_once or task.recipe.train.steps is not None
-        return (0 if fixed else task.recipe.train.epochs), seconds
+    def _try_shapes(self, tables: Mapping[Cell, dict[str, Any]]) -> None:
+        """Find what cells will take, each place once, and how many of them there is memory for at a time."""
+        new = {cell.place: table for cell, table in tables.items() if cell.place not in self.expected}
+        for place, table in self.progress("shapes tried", new.items(), len(new)) if new else ():
+            self.expected[place] = expected(table, self.workers)
+        if self.asked.workers is None:
+            self.workers = together(self.workers, self.expected.values())
 
     def _todo(self, tables: Mapping[Cell, dict[str, Any]]) -> list[Cell]:
         """The cells that are not there; what is there has to be by this code, of this recipe, on this data."""
@@ -206,43 +200,54 @@ class Comparing:
             self.data[section] = data_digest(table)
         return self.data[section]
 
-    def _say_plan(self, tables: Mapping[Cell, dict[str, Any]], todo: Sequence[Cell]) -> None:
+    def _say_plan(self, tables: Mapping[Cell, dict[str, Any]], todo: Mapping[Cell, dict[str, Any]]) -> None:
         """Say what will be done, and refuse what there is no room for."""
-        done, axis = len(tables) - len(todo), self.plan.axis
-        room = sum(ROOM + 8 * _parameters(tables[cell]) for cell in todo)
+        self._try_shapes(todo)
+        looked = [self.expected[cell.place] for cell in todo]
+        meanwhile = self.workers * max((one.meanwhile for one in looked), default=0)
+        done, axis, size = len(tables) - len(todo), self.plan.axis, sum(one.room for one in looked) + meanwhile
         free = shutil.disk_usage(self.folder).free
-        if room + SPARE > free:
+        if size + SPARE > free:
             raise InputError(
-                f"{len(todo)} cells take about {room / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free in "
+                f"{len(todo)} cells take about {size / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free in "
                 f"{str(self.folder)!r}; choose another --out, or fewer seeds."
             )
         over = f" x {len(axis.values)} of {axis.name}" if len(axis.values) > 1 else ""
-        size = f"{len(tables)} cells: {len(self.plan.experiment.arms)} arms{over} x {self.asked.seeds} seeds"
+        seeds = f"{self.asked.seeds} seed{'s' * (self.asked.seeds > 1)}"
+        count = f"{len(tables)} cells: {len(self.plan.experiment.arms)} arms{over} x {seeds}"
         cut = f", with {self.pace:.0%} of the epochs" if self.pace is not None and self.pace < 1 else ""
         ended = f", {done} of them done" if done else ""
-        self._say(f"{size}{ended}{cut}, {self._workers} at a time, about {room / 1e6:,.0f} MB, in {self.folder}")
+        self._say(f"{count}{ended}{cut}, in {self.folder}")
+        if todo:
+            took = span(sum(self._seconds(cell) for cell in todo) / self.workers)
+            self._say(f"about {took} with {self.workers} at a time, and {size / 1e6:,.0f} MB")
 
-    @property
-    def _workers(self) -> int:
-        return max(1, min(self.asked.workers or cores(), len(self.plan.tables)))
+    def _seconds(self, cell: Cell) -> float:
+        """That a cell will take."""
+        found = self.expected[cell.place]
+        return found.of(self.epochs.get(cell.place, found.epochs))
 
     def _run(self, tables: Mapping[Cell, dict[str, Any]], todo: Sequence[Cell]) -> None:
         """Run cells, several at a time; those that fail are named, and the others go on."""
         folders = {self._ask(cell, tables[cell]): cell for cell in todo}
-        ended = run_all(list(folders), self._workers, {"VITRAIL_COMMAND": self.command})
+        written = time.monotonic()
+        ended = run_all(list(folders), self.workers, {"VITRAIL_COMMAND": self.command})
         try:
             for folder, status in self.progress("cells", ended, len(todo)) if todo else ():
                 self._judge(folders[folder], folder, status)
-                self._write(finished=False)
+                if time.monotonic() - written > OFTEN:
+                    self._write(finished=False)
+                    written = time.monotonic()
         finally:
             ended.close()
+            self._write(finished=False)
 
     def _ask(self, cell: Cell, table: dict[str, Any]) -> Path:
         folder = self._folder(cell)
         make_folder(folder.parent)
         by = {"code": code(), "recipe": digest(table), "data": self._data(table)}
-        measures = list(self.plan.experiment.measures)
-        asked = {"recipe": table, "measures": measures, "command": self.command, "by": by}
+        own = {"measures": list(self.plan.experiment.measures), "followed": bool(self.plan.experiment.followed)}
+        asked = {"recipe": table, **own, "command": self.command, "by": by}
         write_json(folder.with_name(f"{folder.name}.{ASKED}"), asked)
         return folder
 
@@ -312,13 +317,3 @@ def _table(path: Path) -> dict[str, Any]:
     except InputError:
         return {}
     return table if isinstance(table, dict) else {}
-
-
-def _parameters(table: Mapping[str, Any]) -> int:
-    """About how many numbers the model of a recipe has."""
-    fields = {name: value for name, value in table.get("model", {}).items() if name != "name"}
-    try:
-        config: Any = configure(table.get("model", {}).get("name", "vit"), **{**USUAL, **fields})
-        return int(config.parameters())
-    except (InputError, AttributeError):  # of a shape that is not known yet, or cannot be
-        return 0

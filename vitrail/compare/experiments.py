@@ -37,6 +37,7 @@ class Experiment:
     axis: Axis | None = None
     shared: Mapping[str, Any] = field(default_factory=dict)  # what is set for all arms
     measures: Sequence[str] = ()  # names of more numbers, in ``vitrail.compare.measures``
+    followed: int = 0  # at how many moments of a training they are had too
     published: Mapping[str, float] = field(default_factory=dict)  # by the names of arms
     positions: bool = False  # whether those of each arm are drawn
 

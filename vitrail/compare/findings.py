@@ -1,10 +1,12 @@
 """What came of all cells: means, differences, and what of it is noise."""
 
 import csv
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from vitrail.compare.cells import Result
@@ -22,6 +24,16 @@ class Crossing:
     other: str
     at: tuple[float, ...]
     clear: bool
+
+
+@dataclass(frozen=True)
+class Followed:
+    """A number of an arm at a place through its training: fractions of the steps, and means over the seeds there."""
+
+    arm: str
+    at: float
+    name: str
+    points: tuple[tuple[float, float], ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +89,8 @@ class Findings:
         names = dict.fromkeys(name for result in self.results for name in result.values)
         return [self.metric.name, *(name for name in names if name != self.metric.name)]
 
-    def crossings(self) -> list["Crossing"]:
+    @cached_property
+    def crossings(self) -> list[Crossing]:
         """Between which arms' curves, and where."""
         curves = {
             arm.name: [(at, mean.value) for at in self.axis.values if (mean := self.mean(arm, at)) is not None]
@@ -127,7 +140,35 @@ class Findings:
             lines.append(f"{what} from {first} {'are' if noise > 1 else 'is'} not more than noise.")
         if unsure:
             lines.append(f"Of {len(unsure)} differences seeds say nothing: there is one alone, or they change nothing.")
-        return lines
+        return [*lines, *self._crossed()]
+
+    def _crossed(self) -> list[str]:
+        """Which curves cross, in words."""
+        if len(self.axis.values) == 1:
+            return []
+        clear = [one for one in self.crossings if one.clear]
+        unclear = len(self.crossings) - len(clear)
+        lines = [
+            f"{one.one} and {one.other} cross, each better on its side by more than noise, at {self.axis.name} "
+            f"{' and '.join(f'{at:.2g}' for at in one.at)}, about."
+            for one in clear
+        ]
+        if unclear:
+            pairs = "One pair of curves crosses" if unclear == 1 else f"{unclear} pairs of curves cross"
+            lines.append(f"{pairs} within noise.")
+        return lines or ["No two curves cross."]
+
+    def followed(self) -> list[Followed]:
+        """Numbers that were had on the way."""
+        found: dict[Any, dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
+        for result in self.results:
+            for step, values in result.moments:
+                for name, value in values.items():
+                    found[result.cell.arm.name, result.cell.at, name][step / result.steps].append(value)
+        return [
+            Followed(arm, at, name, tuple((where, fmean(values)) for where, values in sorted(points.items())))
+            for (arm, at, name), points in found.items()
+        ]
 
     def _points(self, one: Mean) -> str:
         scale, unit = (100, " points") if self.metric.percent else (1, "")
@@ -144,7 +185,8 @@ class Findings:
                 {"arm": name, "at": at, **asdict(apart), "differs": apart.differs}
                 for name, at, apart in self.differences
             ],
-            "crossings": [asdict(one) for one in self.crossings()],
+            "crossings": [asdict(one) for one in self.crossings],
+            "followed": [asdict(one) for one in self.followed()],
             "sentences": self.sentences(),
             "cells": [self._row(result) for result in self.results],
         }

@@ -6,6 +6,8 @@ from vitrail.compare.experiments import Arm, Base, Experiment, experiments, over
 from vitrail.compare.matching import matched
 
 PICTURE = ("image", "channels", "classes")
+# Convolutions before the patches have norms of their own, and tell places by the zeros around a picture.
+PATCHES = {"model.stem": "patch"}
 
 
 @experiments.add("positions")
@@ -26,6 +28,7 @@ def positions(base: Base) -> Experiment:
         [Arm(name, {"model.position": value}) for name, value in names.items()],
         "Dosovitskiy et al. 2021, table 8 (ViT-B/16, ImageNet 5-shot linear): none .61382, 1-D .64206, 2-D .64001, "
         "relative .64032: some position matters, which one hardly does.",
+        shared=PATCHES,
         published={"none": 0.61382, "1-D learned": 0.64206, "2-D learned": 0.64001, "relative": 0.64032},
         positions=True,
     )
@@ -47,8 +50,9 @@ def norms(base: Base) -> Experiment:
         "Ba et al. 2016: LayerNorm computes the same in training and in use, whatever the batch; Wu and He 2018, "
         "figure 1: BatchNorm loses as batches get small, for its statistics are then those of few examples.",
         over_batches([size for size in (2, 4, 8, 16, 32, 64, 128, 256) if size <= most], 1e-3, 64),
-        {"optim.name": "adamw", "train.ema": 0.0},
+        {**PATCHES, "optim.name": "adamw", "train.ema": 0.0},
         ("batch_statistics",),
+        followed=6,
     )
 
 
@@ -58,7 +62,7 @@ def models(base: Base) -> Experiment:
     config = base.config
     fields = {name: getattr(config, name) for name in PICTURE}
     small = max(config.size) <= 128  # noqa: PLR2004
-    arms = [Arm("ViT", {"model.stem": "patch"})]
+    arms = [Arm("ViT", PATCHES)]
     plain = config.model_copy(update={"stem": "patch"})
     own = plain.cost()
     shape = {name: value for name, value in config.model_dump(mode="json").items() if name not in ("head", "factors")}

@@ -18,6 +18,7 @@ from vitrail.tasks.task import Metric, Task
 
 # Fields that say which examples a model is measured on: what is compared has the same.
 MEASURED = ("source", "path", "files", "validation", "test", "seed", "fraction", "limit")
+SHOWN = ("model.image", "model.channels")
 LOOKS = 5  # on the way of a cell, at most
 TIMED = ("model.image", "weights.freeze", "train.epochs", "train.accumulate")  # chosen by the clock, with weights
 Table = dict[str, Any]
@@ -87,34 +88,35 @@ def _experiment(asked: Asked) -> tuple[Experiment, Table, Task]:
     """The arms, the recipe that they start from, and a task of it."""
     what, rest = (asked.what or ("",))[0], asked.what[1:]
     if asked.vary:
-        base = _read(asked.what or ("digits",))
-        task = _prepared(asked, base)
+        base = _read(asked.what or ("digits",), asked.settings)
+        task = _prepared(base)
         return Experiment("vary", "What does each value do?", varied(asked.vary)), _timed(base, task), task
     if len(asked.what) > 1 and all(one.endswith(".toml") for one in asked.what):
         arms, base = _recipes(asked.what)
         first = {**base, **_nested(arms[0].fields)}
-        return Experiment("recipes", "Which recipe is better?", arms), base, _prepared(asked, first)
+        task = _prepared(override(first, asked.settings))
+        return Experiment("recipes", "Which recipe is better?", arms), base, task
     if what not in experiments:
         raise InputError(
             f"{what!r} is no experiment; choose one of {', '.join(experiments)}, or give recipes (a.toml b.toml), or "
             f"data and what is varied (--vary model.depth=2,4,6)."
         )
-    base = _read(rest or ("digits",))
+    base = _read(rest or ("digits",), asked.settings)
     if base.get("task", "pictures") != "pictures":
         raise InputError(f"{what} is compared on pictures; vary fields of other tasks with --vary.")
-    task = _prepared(asked, base)
+    task = _prepared(base)
     if not isinstance(task.config, ViTConfig):
         raise InputError(f"{what} begins with a ViT; leave model.name out.")
     chosen = {f"model.{name}": value for name, value in task.recipe.model.items()}
     return experiments[what](Base(task.config, task.counts[0])), _laid(_timed(base, task), chosen), task
 
 
-def _read(what: Sequence[str]) -> Table:
-    return read_recipe(list(what)).model_dump(mode="json", exclude_unset=True)
+def _read(what: Sequence[str], settings: Sequence[str] = ()) -> Table:
+    return read_recipe(list(what), settings).model_dump(mode="json", exclude_unset=True)
 
 
-def _prepared(asked: Asked, base: Table) -> Task:
-    recipe = parse_recipe(override(base, asked.settings))
+def _prepared(table: Table) -> Task:
+    recipe = parse_recipe(table)
     return tasks[recipe.task].prepare(recipe)
 
 
@@ -157,10 +159,13 @@ def _table(base: Table, cell: Cell, axis: Axis, experiment: Experiment, settings
     """
     model = {name: value for name, value in settings.items() if name.startswith("model.")}
     rest = {name: value for name, value in settings.items() if name not in model}
-    table, given = _laid(base, model), {**experiment.shared, **cell.arm.fields}
+    shared = {**experiment.shared, **({"train.keep": experiment.followed} if experiment.followed else {})}
+    shared = {name: value for name, value in shared.items() if name not in settings}
+    table, given = _laid(base, model), {**shared, **cell.arm.fields}
     own = table.get("model", {}).get("name", "vit")
-    if "model.name" in given:  # another model, with none of the base's fields
+    if "model.name" in given:  # another model, with none of the base's fields but what pictures it is shown
         table["model"] = {}
+        given = {name: model[name] for name in SHOWN if name in model} | given
         if known_as(own)[0] is not known_as(given["model.name"])[0]:
             table.pop("optim", None)  # nor what it was learned by
     return _laid(table, {**given, **rest, **axis.fields(cell.at), "train.seed": cell.seed})

@@ -1,10 +1,11 @@
 """compare.html: many runs beside each other, with what differs and what is noise."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from vitrail.report.intervals import Curve, Point, curves_chart, rows_chart
+from vitrail.report.charts import Line, line_chart
+from vitrail.report.intervals import Curve, Point, curves_chart, rows_chart, style
 from vitrail.report.page import write_page
 from vitrail.tasks.sections import Table
 from vitrail.tasks.task import Metric
@@ -22,8 +23,7 @@ def write_comparison(path: Path, state: Mapping[str, Any]) -> Path:
         state=state,
         charts=charts,
         sections=[{**vars(section), "kind": "table"} for section in sections if section.rows],
-        crossings=[_crossing(one) for one in state["crossings"] if one["clear"]],
-        unclear=sum(not one["clear"] for one in state["crossings"]),
+        followed=_followed(state, metric),
     )
 
 
@@ -52,6 +52,18 @@ def _chart(state: Mapping[str, Any], name: str, *, percent: bool) -> Any:
     if len(state["axis"]["values"]) > 1:
         return curves_chart(curves, state["axis"]["name"], percent=percent)
     return rows_chart(curves, percent=percent)
+
+
+def _followed(state: Mapping[str, Any], metric: Metric) -> dict[str, Any]:
+    """A chart for each number of each arm through its training, with a line for each place."""
+    lines: dict[str, list[Line]] = {}
+    for one in state["followed"]:
+        drawn = lines.setdefault(f"{one['arm']}: {one['name']}", [])
+        drawn.append(Line(f"{state['axis']['name']} {one['at']:g}", one["points"], *style(len(drawn))))
+    percent = {f"{one['arm']}: {one['name']}": _percent(one["name"], metric) for one in state["followed"]}
+    return {
+        title: line_chart(some, "fraction of the training", percent=percent[title]) for title, some in lines.items()
+    }
 
 
 def _mean(one: Mapping[str, Any] | None, show: Any) -> str:
@@ -126,8 +138,3 @@ def _more(state: Mapping[str, Any], metric: Metric) -> list[Table]:
         at = [f">{name}"] if len(places) == 1 else [f">{state['axis']['name']} {place:g}" for place in places]
         tables.append(Table(title=name[:1].upper() + name[1:], wide=True, columns=("arm", *at), rows=rows))
     return tables
-
-
-def _crossing(one: Mapping[str, Any]) -> str:
-    places: Sequence[float] = one["at"]
-    return f"{one['one']} and {one['other']}, at about {', '.join(f'{place:.2g}' for place in places)}"

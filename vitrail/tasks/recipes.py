@@ -33,6 +33,9 @@ def read_recipe(
     what = several[0] if len(several) == 1 else None
     table = _table(several) if several else {}
     assignments, data = list(assignments), fields.get("data", {}).get("path")
+    typed = override({}, assignments).get("model")
+    if isinstance(typed, Mapping) and "name" in typed:  # another model, as where it is named by itself
+        fields = {**fields, "model": {**fields.get("model", {}), "name": typed["name"]}}
     if data is not None and several and _is_data(several[0]):
         raise InputError(f"{several[0]!r} and --data {data!r} both name data; give one of them.")
     tables = [fields, table, begun or {}]

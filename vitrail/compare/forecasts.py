@@ -1,0 +1,59 @@
+"""What cells will take, before they are begun: each shape of them is tried for a moment."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from vitrail.errors import InputError
+from vitrail.machine import available_memory, cores, threads
+from vitrail.tasks import parse_recipe
+from vitrail.tasks.registry import tasks
+from vitrail.training import forecast
+from vitrail.training.estimates import LEARNED, PLANNED
+
+START = 4.0  # seconds that a cell takes beside its training, as seen
+ROOM = 1_500_000  # bytes on the disk beside its weights
+CHECKPOINTS = 2 * LEARNED  # bytes for each of its weights, while it is trained
+
+
+@dataclass(frozen=True)
+class Expected:
+    """Of one cell: its epochs, none of what is fitted at once or has steps; its seconds in all, bytes of memory and of
+    the disk, and those of the disk that it takes until its training has ended.
+    """
+
+    epochs: int
+    seconds: float
+    memory: int = 0
+    room: int = ROOM
+    meanwhile: int = 0
+
+    def of(self, epochs: int) -> float:
+        """The seconds with so many epochs."""
+        return START + (self.seconds - START) * (epochs / self.epochs if self.epochs else 1.0)
+
+
+def expected(table: Mapping[str, Any], workers: int) -> Expected:
+    """Of a cell as its recipe has it, with so many others beside it."""
+    recipe = parse_recipe(table)
+    try:
+        with threads(max(1, cores() // workers)):
+            task = tasks[recipe.task].prepare(recipe)
+            found = forecast(task)
+    except InputError:  # which its cell will say
+        return Expected(0, START)
+    train, weights = task.recipe.train, 4 * task.config.parameters()
+    fixed = task.at_once or train.steps is not None
+    return Expected(
+        0 if fixed else train.epochs,
+        START + found.seconds,
+        found.memory,
+        ROOM + weights,
+        train.keep * weights + (0 if fixed else CHECKPOINTS * weights // 4),
+    )
+
+
+def together(workers: int, cells: Iterable[Expected]) -> int:
+    """How many of so many cells this machine has the memory for at a time."""
+    free, most = available_memory(), max((one.memory for one in cells), default=0)
+    return workers if free is None or not most else max(1, min(workers, int(PLANNED * free / most)))
