@@ -3,12 +3,14 @@
 import csv
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from texts import TEXT, write_text
@@ -18,6 +20,7 @@ from vitrail.compare.asked import Asked
 from vitrail.compare.cells import cells
 from vitrail.compare.comparing import Comparing
 from vitrail.compare.experiments import Arm, Base, experiments, over_fractions, varied
+from vitrail.compare.forecasts import Expected, together
 from vitrail.compare.plan import planned, seldom
 from vitrail.errors import InputError
 from vitrail.families import configure, cost
@@ -192,6 +195,49 @@ def test_fewer_pictures_are_seen_more_often(tmp_path):
     assert seldom({"train": {"epochs": 500, "evaluate": 5}})["train"]["evaluate"] == 100
     assert seldom({"train": {"epochs": 4}})["train"]["evaluate"] == 1
     assert seldom({"train": {}}) == {"train": {}}
+
+
+def test_time_is_shared_by_one_factor_that_stays(tmp_path, monkeypatch):
+    """All cells take as long together as was asked for; what is added later has the same factor, not a new one."""
+    monkeypatch.setattr("vitrail.compare.comparing.expected", lambda *_: Expected(50, 120.0))
+    asked = Asked(("digits",), 3, vary=("model.depth=1,2",), minutes=2, workers=2)
+    first = Comparing(asked, tmp_path, quiet=True)
+    tables = first._paced({})
+    assert first.pace == pytest.approx(2 * 60 * 2 / (6 * 120))
+    assert {table["train"]["epochs"] for table in tables.values()} == {round(50 * first.pace)}
+    more = Comparing(replace(asked, seeds=9, fractions=(0.5, 1.0)), tmp_path, quiet=True)
+    again = more._paced({"pace": first.pace, "epochs": first.epochs})
+    assert more.pace == first.pace
+    assert {table["train"]["epochs"] for table in again.values()} == {round(50 * first.pace)}
+    plenty = Comparing(replace(asked, minutes=1e4), tmp_path, quiet=True)
+    assert {table["train"]["epochs"] for table in plenty._paced({}).values()} == {50}
+
+
+def test_as_many_cells_at_a_time_as_there_is_memory_for(monkeypatch):
+    cells = [Expected(1, 1.0, memory=2**30), Expected(1, 1.0, memory=3 * 2**30)]
+    for free, many in ((64, 8), (16, 4), (5, 1), (1, 1)):
+        monkeypatch.setattr("vitrail.compare.forecasts.available_memory", lambda free=free: free * 2**30)
+        assert together(8, cells) == many
+    monkeypatch.setattr("vitrail.compare.forecasts.available_memory", lambda: None)
+    assert together(8, cells) == 8
+
+
+def test_what_cells_take_is_said_and_refused_where_there_is_no_room(tmp_path, monkeypatch, capsys):
+    asked = Asked(("digits",), 2, vary=("model.depth=1,2",), settings=tuple(f"{k}={v}" for k, v in TINY.items()))
+    monkeypatch.setattr("vitrail.compare.comparing.run_all", lambda *_: (one for one in ()))
+    Comparing(asked, tmp_path / "c").run()
+    assert re.search(
+        r"4 cells: 2 arms x 2 seeds, in .*\nabout \d+ s with \d at a time, and \d+ MB", capsys.readouterr().err
+    )
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=2**30 + 10))
+    with pytest.raises(InputError, match=r"4 cells take about .* GB, and 1.1 GB are free"):
+        Comparing(asked, tmp_path / "c", quiet=True).run()
+
+
+def test_the_page_opens(done, opened):
+    with opened(done / "compare.html") as page:
+        assert page.locator("h1").inner_text() == "vary, compared"
+        assert page.locator("svg").count() > 0
 
 
 def test_other_tasks_have_numbers_of_their_own(tmp_path):

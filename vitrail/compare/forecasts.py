@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vitrail.errors import InputError
+from vitrail.families import cost_of
 from vitrail.machine import available_memory, cores, threads
 from vitrail.tasks import parse_recipe
 from vitrail.tasks.registry import tasks
@@ -42,7 +43,7 @@ def expected(table: Mapping[str, Any], workers: int) -> Expected:
             found = forecast(task)
     except InputError:  # which its cell will say
         return Expected(0, START)
-    train, weights = task.recipe.train, 4 * task.config.parameters()
+    train, weights = task.recipe.train, 4 * cost_of(task.config).parameters
     fixed = task.at_once or train.steps is not None
     return Expected(
         0 if fixed else train.epochs,

@@ -294,7 +294,7 @@ class Shrinking:
             why = f"undone: it loses {step.drop:.2f} points, and {most:g} may be lost"
             return replace(step, kept=False, costly=True, why=why)
         if not pays(before, step, asked=bool(self.asked)):
-            return replace(step, kept=False, why="undone: it is neither faster nor smaller than before")
+            return replace(step, kept=False, why="undone: it is slower than before, or neither faster nor smaller")
         return step
 
     @property

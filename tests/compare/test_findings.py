@@ -1,0 +1,123 @@
+"""What is said of numbers: against SciPy, statsmodels' way of many tests, and curves that cross by construction."""
+
+import csv
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from vitrail.compare.cells import Cell, Result
+from vitrail.compare.experiments import Arm, Experiment, over_fractions
+from vitrail.compare.findings import Findings
+from vitrail.compare.shown import table_of
+from vitrail.report.compare import write_comparison
+from vitrail.tasks.task import Metric
+
+PLACES = (0.01, 0.1, 1.0)
+STEPS = 70
+ACCURACY = Metric("accuracy", percent=True)
+
+
+def findings(values, noise=0.002, seeds=7, places=PLACES, metric=ACCURACY, **fields):
+    """Of arms by their values at each place, and noise of its own for each cell."""
+    draw, arms = np.random.default_rng(0), [Arm(name) for name in values]
+    results = [
+        Result(
+            Cell(arm, seed, at, arm.name),
+            {metric.name: values[arm.name][number] + float(draw.normal(scale=noise)), "other": float(seed)},
+            parameters=10,
+            multiply_adds=10**6,
+            seconds=1.0,
+            steps=STEPS,
+            moments=[(step, {"off": step + seed}) for step in (0, STEPS)] if arm.name == "one" else (),
+        )
+        for arm in arms
+        for number, at in enumerate(places)
+        for seed in range(seeds)
+    ]
+    return Findings(Experiment("x", "Which?", arms, **fields), over_fractions(places), results, metric)
+
+
+def test_differences_are_paired_and_corrected_for_how_many_there_are():
+    """By SciPy's paired test and SciPy-free Holm: each sorted p times how many are left, none below the one before."""
+    found = findings({"one": (0.5, 0.6, 0.7), "two": (0.5, 0.605, 0.75), "three": (0.499, 0.6, 0.7)})
+    first = found.arms[0]
+    expected = {}
+    for at in PLACES:
+        for arm in found.arms[1:]:
+            one, other = (list(found.of(each, at).values()) for each in (first, arm))
+            expected[arm.name, at] = stats.ttest_rel(other, one).pvalue
+    order, least = sorted(expected, key=expected.get), 0.0
+    for number, key in enumerate(order):
+        least = max(least, min(1.0, (len(order) - number) * expected[key]))
+        (apart,) = [one for name, at, one in found.differences if (name, at) == key]
+        assert apart.p_value == pytest.approx(expected[key])
+        assert apart.corrected == pytest.approx(least)
+        assert apart.differs == (least < 0.05)
+    (clear,) = [
+        line for line in found.sentences() if line.startswith("two is better than one at fraction of the data 1")
+    ]
+    assert "points" in clear
+
+
+def test_of_a_loss_less_is_better():
+    found = findings({"one": (2.0,), "two": (1.5,)}, places=(1.0,), metric=Metric("nats", higher=False))
+    (line,) = found.sentences()
+    assert line.startswith("two is better than one: -0.5")
+
+
+def test_curves_cross_where_one_is_better_on_each_side_by_more_than_noise():
+    found = findings({"one": (0.9, 0.9, 0.9), "two": (0.7, 0.9, 0.99), "three": (0.8999, 0.9, 0.9001)}, noise=0.004)
+    said = [line for line in found.sentences() if "cross" in line]
+    assert [line for line in said if line.startswith("one and two cross")]
+    clear = {(one.one, one.other): one.clear for one in found.crossings}
+    assert clear["one", "two"] is True
+    assert clear.get(("one", "three")) in (None, False)
+    (place,) = next(one.at for one in found.crossings if one.one == "one" and one.other == "two")[-1:]
+    assert 0.01 < place < 1
+    apart = findings({"one": (0.9, 0.9, 0.9), "two": (0.7, 0.8, 0.85)})
+    assert apart.sentences()[-1] == "No two curves cross."
+
+
+def test_what_was_followed_is_a_mean_over_the_seeds(tmp_path):
+    found = findings({"one": (0.5,), "two": (0.6,)}, places=(1.0,), seeds=5)
+    (followed,) = found.followed()
+    assert (followed.arm, followed.name, followed.points) == ("one", "off", ((0.0, 2.0), (1.0, STEPS + 2.0)))
+    state = {
+        **found.table(),
+        "experiment": {"name": "x", "question": "Which?", "said": ""},
+        "machine": {"processor": "p", "cores": 1},
+        "when": "2026-01-01",
+        "finished": True,
+        "failed": {},
+        "command": "vitrail compare x",
+        "pictures": [],
+    }
+    page = write_comparison(tmp_path / "page.html", state).read_text()
+    assert "one: off" in page
+    assert "two: off" not in page
+
+
+def test_what_a_paper_has_stands_beside_it():
+    found = findings({"one": (0.5,), "two": (0.6,)}, places=(1.0,), published={"two": 0.61})
+    columns, rows = table_of(found.table())
+    at = columns.index(">in the paper")
+    assert [row[at] for row in rows] == ["", "61.00%"]
+    plain, _ = table_of(findings({"one": (0.5,), "two": (0.6,)}, places=(1.0,)).table())
+    assert ">in the paper" not in plain
+
+
+def test_the_numbers_are_a_line_for_each_cell(tmp_path):
+    found = findings({"one": (0.5, 0.6, 0.7), "two": (0.5, 0.6, 0.7)}, seeds=2)
+    found.write_csv(tmp_path / "table.csv")
+    with (tmp_path / "table.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 2 * 3 * 2
+    means = {
+        (arm["name"], one["at"]): one["value"] for arm in found.table()["arms"] for one in arm["means"]["accuracy"]
+    }
+    for (name, at), value in means.items():
+        own = [
+            float(row["accuracy"]) for row in rows if row["arm"] == name and float(row["fraction of the data"]) == at
+        ]
+        assert value == pytest.approx(np.mean(own))
