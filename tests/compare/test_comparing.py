@@ -20,7 +20,7 @@ from vitrail.compare.asked import Asked
 from vitrail.compare.cells import cells
 from vitrail.compare.comparing import Comparing
 from vitrail.compare.experiments import Arm, Base, experiments, over_fractions, varied
-from vitrail.compare.forecasts import Expected, together
+from vitrail.compare.forecasts import START, Expected, together
 from vitrail.compare.plan import planned, seldom
 from vitrail.errors import InputError
 from vitrail.families import configure, cost
@@ -199,11 +199,11 @@ def test_fewer_pictures_are_seen_more_often(tmp_path):
 
 def test_time_is_shared_by_one_factor_that_stays(tmp_path, monkeypatch):
     """All cells take as long together as was asked for; what is added later has the same factor, not a new one."""
-    monkeypatch.setattr("vitrail.compare.comparing.expected", lambda *_: Expected(50, 120.0))
+    monkeypatch.setattr("vitrail.compare.comparing.expected", lambda *_: Expected(50, START + 100.0))
     asked = Asked(("digits",), 3, vary=("model.depth=1,2",), minutes=2, workers=2)
     first = Comparing(asked, tmp_path, quiet=True)
     tables = first._paced({})
-    assert first.pace == pytest.approx(2 * 60 * 2 / (6 * 120))
+    assert first.pace == pytest.approx((2 * 60 * 2 - 6 * START) / (6 * 100))
     assert {table["train"]["epochs"] for table in tables.values()} == {round(50 * first.pace)}
     more = Comparing(replace(asked, seeds=9, fractions=(0.5, 1.0)), tmp_path, quiet=True)
     again = more._paced({"pace": first.pace, "epochs": first.epochs})

@@ -23,7 +23,7 @@ from vitrail.compare.asked import Asked
 from vitrail.compare.cell import STOPPED
 from vitrail.compare.cells import ASKED, DONE, FAILED, Cell, code, digest, read_result
 from vitrail.compare.findings import Findings
-from vitrail.compare.forecasts import Expected, expected, together
+from vitrail.compare.forecasts import START, Expected, expected, together
 from vitrail.compare.plan import planned, seldom
 from vitrail.compare.running import run_all
 from vitrail.compare.sources import data_digest
@@ -147,8 +147,9 @@ class Comparing:
         new = {cell: table for cell, table in tables.items() if cell.place not in self.epochs}
         self._try_shapes(new)
         if self.pace is None:
-            whole = sum(self.expected[cell.place].seconds for cell in new) / self.workers
-            self.pace = min(1.0, 60 * self.asked.minutes / max(whole, 1e-9))
+            training = sum(self.expected[cell.place].seconds - START for cell in new)
+            given = 60 * self.asked.minutes * self.workers - START * len(new)
+            self.pace = min(1.0, max(0.0, given) / max(training, 1e-9))
         for place in {cell.place for cell in new}:
             epochs = self.expected[place].epochs
             self.epochs[place] = max(1, round(self.pace * epochs)) if epochs else 0

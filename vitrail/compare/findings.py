@@ -121,13 +121,14 @@ class Findings:
         first = self.arms[0].name
         clear = [one for one in self.differences if one[2].differs]
         unsure = [one for one in self.differences if one[2].differs is None]
-        lines = []
+        places: dict[tuple[str, bool], dict[float, Mean]] = defaultdict(dict)
         for name, at, apart in clear:
             better = (apart.mean.value > 0) == self.metric.higher
-            where = f" at {self.axis.name} {at:g}" if len(self.axis.values) > 1 else ""
-            lines.append(
-                f"{name} is {'better' if better else 'worse'} than {first}{where}: {self._points(apart.mean)}."
-            )
+            places[name, better][at] = apart.mean
+        lines = [
+            f"{name} is {'better' if better else 'worse'} than {first}{self._where(means)}."
+            for (name, better), means in places.items()
+        ]
         noise = len(self.differences) - len(clear) - len(unsure)
         if noise:
             what = (
@@ -149,8 +150,8 @@ class Findings:
         clear = [one for one in self.crossings if one.clear]
         unclear = len(self.crossings) - len(clear)
         lines = [
-            f"{one.one} and {one.other} cross, each better on its side by more than noise, at {self.axis.name} "
-            f"{' and '.join(f'{at:.2g}' for at in one.at)}, about."
+            f"{one.one} and {one.other} cross, about {self.axis.name} {' and '.join(map('{:.2g}'.format, one.at))}, by "
+            f"more than noise."
             for one in clear
         ]
         if unclear:
@@ -169,6 +170,12 @@ class Findings:
             Followed(arm, at, name, tuple((where, fmean(values)) for where, values in sorted(points.items())))
             for (arm, at, name), points in found.items()
         ]
+
+    def _where(self, means: Mapping[float, Mean]) -> str:
+        """At which places, and by how much there."""
+        if len(self.axis.values) == 1:
+            return "".join(f": {self._points(one)}" for one in means.values())
+        return f" at {self.axis.name} " + ", ".join(f"{at:g}: {self._points(one)}" for at, one in means.items())
 
     def _points(self, one: Mean) -> str:
         scale, unit = (100, " points") if self.metric.percent else (1, "")

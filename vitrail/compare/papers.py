@@ -1,9 +1,13 @@
 """Experiments of the papers: positions, norms, convolutions and attention, generative and discriminative."""
 
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from functools import cache
+from math import log
 from typing import Any
 
 from vitrail.compare.experiments import Arm, Base, Experiment, experiments, over_batches
-from vitrail.compare.matching import matched
+from vitrail.families import Cost, configure, cost_of
 
 PICTURE = ("image", "channels", "classes")
 # Convolutions before the patches have norms of their own, and tell places by the zeros around a picture.
@@ -73,14 +77,14 @@ def models(base: Base) -> Experiment:
         "hybrid": ("vit", lambda width: _vit(shape, width, stem=stem)),
         "visual tokens": ("vit", lambda width: _vit(shape, width, stem=stem, tokens=16)),
     }
-    for by, words in (("parameters", "as many parameters"), ("multiply_adds", "as many multiply-adds")):
-        target = getattr(own, by)
-        for name, (family, make) in kinds.items():
-            if family == "vit" and stem is None:  # patches that no convolutions are for
-                continue
-            sizes = range(4, 257, 2) if family == "cnn" else range(8, 513, 8)
-            arm_fields = matched(family, target, by, map(make, sizes))  # type: ignore[arg-type]
-            arms.append(Arm(f"{name}, {words}", _named(family, arm_fields)))
+    for name, (family, make) in kinds.items():
+        if family == "vit" and stem is None:  # patches that no convolutions are for
+            continue
+        sizes = range(4, 257, 2) if family == "cnn" else range(8, 513, 8)
+        shapes = matched(family, own, list(map(make, sizes)))
+        both = len({repr(shape) for shape in shapes.values()}) == 1
+        named = {"as many of both": next(iter(shapes.values()))} if both else shapes
+        arms += [Arm(f"{name}, {words}", _named(family, shape)) for words, shape in named.items()]
     return Experiment(
         "models",
         "Which learns more from how many pictures: convolutions, attention, or both?",
@@ -89,6 +93,26 @@ def models(base: Base) -> Experiment:
         "ahead at small budgets, which vanishes for large models. Wu et al. 2020: visual tokens in place of "
         "the last convolutions are better at fewer multiply-adds.",
     )
+
+
+def matched(family: str, wanted: Cost, shapes: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Of shapes of a family, each larger than the one before it, those that cost as much as another model: with the
+    nearest number of parameters, and of multiply-adds, each by its ratio.
+    """
+
+    @cache
+    def cost(number: int) -> Cost:
+        return cost_of(configure(family, **shapes[number]))
+
+    def nearest(by: Callable[[Cost], int]) -> dict[str, Any]:
+        above = bisect_left(range(len(shapes)), by(wanted), key=lambda number: by(cost(number)))
+        near = {max(0, above - 1), min(above, len(shapes) - 1)}
+        return shapes[min(near, key=lambda number: abs(log(by(cost(number)) / by(wanted))))]
+
+    return {
+        "as many parameters": nearest(lambda one: one.parameters),
+        "as many multiply-adds": nearest(lambda one: one.multiply_adds),
+    }
 
 
 def _stem(patch: int) -> str | None:
