@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 import vitrail as vt
-from vitrail.compare.asked import Asked
 from vitrail.compare.plan import _flat, planned
+from vitrail.compare.request import Request
 from vitrail.core import LayerNorm
 from vitrail.tasks import parse_recipe
 from vitrail.tasks.registry import tasks
@@ -14,7 +14,7 @@ from vitrail.tasks.registry import tasks
 
 def models(name, *settings):
     """The model of each arm, as its cell would have it."""
-    plan = planned(Asked((name, "digits"), seeds=1, settings=settings))
+    plan = planned(Request((name, "digits"), seeds=1, settings=settings))
     for cell, table in plan.tables.items():
         task = tasks["pictures"].prepare(parse_recipe(table))
         yield cell.arm.name, vt.build(table["model"].get("name", "vit"), **task.config.model_dump())
@@ -46,10 +46,11 @@ def test_what_someone_sets_goes_before_what_an_experiment_has_for_all():
 
 def test_another_model_is_begun_with_none_of_the_recipes_fields():
     """--set model.name, as --model of a training; and pictures of one size for all that are compared."""
-    asked = Asked(("digits",), seeds=1, vary=("optim.lr=1e-3,1e-2",), settings=("model.name=cnn", "model.image=12"))
+    asked = Request(("digits",), seeds=1, vary=("optim.lr=1e-3,1e-2",), settings=("model.name=cnn", "model.image=12"))
     tables = list(planned(asked).tables.values())
-    assert [table["model"] for table in tables] == 2 * [{"name": "cnn", "image": 12}]
-    varied = planned(Asked(("digits",), seeds=1, vary=("model.name=vit,cnn",), settings=("model.image=12",)))
+    assert [(table["model"]["name"], table["model"]["image"]) for table in tables] == 2 * [("cnn", 12)]
+    assert not {"stem", "depth"} & set(tables[0]["model"])
+    varied = planned(Request(("digits",), seeds=1, vary=("model.name=vit,cnn",), settings=("model.image=12",)))
     assert [table["model"]["image"] for table in varied.tables.values()] == [12, 12]
 
 
@@ -65,7 +66,7 @@ def test_arms_differ_in_what_is_compared_alone(name):
         "depth": {"model.depth"},
         "augment": {"augment." + one for one in ("shift", "rotate", "zoom", "mixup", "cutmix")},
     }[name]
-    plan = planned(Asked((name, "digits"), seeds=1))
+    plan = planned(Request((name, "digits"), seeds=1))
     for at in plan.axis.values:
         flat = [
             {field: repr(value) for field, value in _flat(table).items()}

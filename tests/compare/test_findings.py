@@ -10,7 +10,7 @@ from scipy import stats
 from vitrail.compare.cells import Cell, Result
 from vitrail.compare.experiments import Arm, Experiment, over_fractions
 from vitrail.compare.findings import Findings
-from vitrail.compare.shown import table_of
+from vitrail.compare.table import table_of
 from vitrail.report.compare import write_comparison
 from vitrail.tasks.task import Metric
 

@@ -8,6 +8,7 @@ from torch import nn
 
 import vitrail as vt
 from vitrail.compare.cell import main
+from vitrail.compare.cells import code
 from vitrail.compare.measures import batch_statistics, calibration, no_class
 from vitrail.data import unit
 from vitrail.files import make_folder, read_json, write_json
@@ -112,7 +113,13 @@ def test_numbers_on_the_way_end_as_those_at_the_end(tmp_path):
     """Moments from the untrained model to the last; the models they were had from are gone."""
     train = {**RECIPE["train"], "keep": 3}
     recipe = {**RECIPE, "model": {**SHAPE, "norm": "batch"}, "train": train}
-    asked = {"recipe": recipe, "measures": ["batch_statistics"], "followed": True, "command": "", "by": {}}
+    asked = {
+        "recipe": recipe,
+        "measures": ["batch_statistics"],
+        "followed": True,
+        "command": "",
+        "by": {"code": code()},
+    }
     folder = make_folder(tmp_path / "arm") / "1-seed-0"
     write_json(folder.with_name(f"{folder.name}.asked.json"), asked)
     assert main(folder) == 0

@@ -87,41 +87,47 @@ def compare(
     tests say what differs and what is noise. The same command goes on where it was stopped.
     """
     with working("Starting ..."):
-        from vitrail.compare.asked import Asked
-        from vitrail.compare.comparing import Comparing
+        from vitrail.compare.comparison import Comparison
+        from vitrail.compare.request import Request
+        from vitrail.compare.store import PAGE
+        from vitrail.compare.table import table_of
         from vitrail.config import assignments as settings_of
 
-        sides = None if image is None else parse_size("--image", image)
-        fields = {"model.name": model, "weights.path": weights, "model.image": sides, "train.epochs": epochs}
-        settings = settings_of({name: value for name, value in fields.items() if value is not None})
-        asked = Asked(
-            tuple(what or ()),
-            seeds,
-            tuple(fractions or ()),
-            tuple(vary or ()),
-            minutes,
-            (*settings, *(assignments or ())),
-            workers,
-            again,
-        )
-        comparing = Comparing(asked, out)
+    sides = None if image is None else parse_size("--image", image)
+    fields = {"model.name": model, "weights.path": weights, "model.image": sides, "train.epochs": epochs}
+    settings = settings_of({name: value for name, value in fields.items() if value is not None})
+    request = Request(
+        tuple(what or ()),
+        seeds,
+        tuple(fractions or ()),
+        tuple(vary or ()),
+        minutes,
+        (*settings, *(assignments or ())),
+        workers,
+        again,
+    )
+    comparison = Comparison(request, out)
     try:
-        state = comparing.run()
+        state = comparison.run()
     except KeyboardInterrupt:
-        say(f"vitrail: stopped, and what is done is kept; go on with:\n  {comparing.command}")
+        say(f"vitrail: stopped, and what is done is kept; go on with:\n  {comparison.command}")
         raise typer.Exit(INTERRUPTED) from None
     if as_json:
         print_json(state)
-        return
-    from vitrail.compare.shown import table_of
+    else:
+        _show(*table_of(state), state["sentences"])
+        page = comparison.folder / PAGE
+        if page.is_file():
+            say(f"page: {shlex.quote(str(page))}")
+    if state["failed"] or not state["finished"]:
+        raise typer.Exit(1)
 
-    columns, rows = table_of(state)
+
+def _show(columns: list[str], rows: list[list[str]], sentences: list[str]) -> None:
+    """The means as a table, and what they say."""
     lines = table(*columns)
     for row in rows:
         lines.add_row(*row)
     results().print(lines)
-    for sentence in state["sentences"]:
+    for sentence in sentences:
         tell(sentence)
-    say(f"page: {shlex.quote(str(comparing.folder / 'compare.html'))}")
-    if state["failed"]:
-        raise typer.Exit(1)

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 from vitrail.lazy import loader
 
 if TYPE_CHECKING:
-    from vitrail.compare.comparing import compare
+    from vitrail.compare.comparison import compare
 
 __all__ = ["compare"]
 
-__getattr__ = loader(__name__, {"compare": "vitrail.compare.comparing"})
+__getattr__ = loader(__name__, {"compare": "vitrail.compare.comparison"})

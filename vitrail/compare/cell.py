@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from vitrail.compare.cells import ASKED, DONE, FAILED
+from vitrail.compare.cells import ASKED, DONE, FAILED, code
 from vitrail.compare.measures import measures
 from vitrail.errors import InputError
 from vitrail.families import cost_of
@@ -30,6 +30,8 @@ def run_cell(folder: Path) -> None:
     numbers.
     """
     asked = read_json(folder.with_name(f"{folder.name}.{ASKED}"))
+    if asked["by"]["code"] != code():
+        raise InputError("the code is other code than when the comparison began; give its command again.")
     recipe = parse_recipe(asked["recipe"])
     keep_memory()
     run = Run(folder)
@@ -52,6 +54,8 @@ def run_cell(folder: Path) -> None:
         "multiply_adds": counted.multiply_adds,
         "seconds": run.result.get("seconds", 0.0),
         "steps": run.result.get("steps", 0),
+        "part": run.result.get("part", ""),
+        "tested": run.result.get("tested", 0),
         "by": asked["by"],
     }
     write_json(folder / DONE, numbers)

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
+from importlib.metadata import version
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ from vitrail.files import read_json
 
 DONE, FAILED, ASKED = "cell.json", "failed.json", "asked.json"
 # What a number depends on: whatever computes it, but nothing that only shows it.
-PARTS = ("core", "data", "families", "tasks", "training", "weights", "recipe.py", "trainer.py", "compare/measures.py")
+FOLDERS = ("core", "data", "decode", "families", "tasks", "training", "weights")
+FILES = ("config.py", "distributed.py", "recipe.py", "trainer.py", "compare/cell.py", "compare/measures.py")
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +50,8 @@ class Result:
     multiply_adds: int
     seconds: float
     steps: int
+    part: str = ""  # of the data, which it was measured on: test, or validation
+    tested: int = 0  # how many examples that are
     moments: Sequence[tuple[int, Mapping[str, float]]] = ()  # numbers on its way, by the steps they were had after
 
 
@@ -71,7 +75,7 @@ def read_result(cell: Cell, folder: Path) -> Result:
     """What a finished cell wrote; numbers that are none are left out."""
     table = read_json(folder / cell.name / DONE)
     values = {name: value for name, value in table["values"].items() if value is not None}
-    numbers = {name: table[name] for name in ("parameters", "multiply_adds", "seconds", "steps")}
+    numbers = {name: table[name] for name in ("parameters", "multiply_adds", "seconds", "steps", "part", "tested")}
     return Result(cell, values, **numbers, moments=[(step, found) for step, found in table["moments"]])
 
 
@@ -83,10 +87,10 @@ def slug(name: str) -> str:
 @cache
 def code() -> str:
     """What tells this code from other code whose numbers may be others."""
-    digest, root = blake2b(digest_size=8), Path(vitrail.__file__).parent
-    for part in PARTS:
-        for file in sorted((root / part).rglob("*.py")) if (root / part).is_dir() else [root / part]:
-            digest.update(file.read_bytes())
+    digest, root = blake2b(version("torch").encode(), digest_size=8), Path(vitrail.__file__).parent
+    modules = [file for folder in FOLDERS for file in sorted((root / folder).rglob("*.py"))]
+    for file in [*modules, *(root / name for name in FILES)]:
+        digest.update(file.read_bytes())
     return digest.hexdigest()
 
 

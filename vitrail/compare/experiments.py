@@ -40,6 +40,7 @@ class Experiment:
     followed: int = 0  # at how many moments of a training they are had too
     published: Mapping[str, float] = field(default_factory=dict)  # by the names of arms
     positions: bool = False  # whether those of each arm are drawn
+    shaped: bool = True  # whether arms have shapes of their own, for which what is set of a model is a beginning
 
 
 @dataclass(frozen=True)
@@ -64,9 +65,13 @@ def over_batches(values: Sequence[int], lr: float, at: int) -> Axis:
     return Axis("batch", values, fields)
 
 
-def over_fractions(values: Sequence[float]) -> Axis:
-    """Parts of the pictures to train on."""
-    return Axis("fraction of the data", values, lambda fraction: {} if fraction == 1 else {"data.use": fraction})
+def over_fractions(values: Sequence[float], usual: float = 1.0) -> Axis:
+    """Parts of the pictures to train on; where none are asked for, the one that the recipe uses."""
+
+    def fields(fraction: float) -> dict[str, Any]:
+        return {"data.use": fraction} if values and fraction != usual else {}
+
+    return Axis("fraction of the data", list(values) or [1.0], fields)
 
 
 def varied(assignments: Sequence[str]) -> list[Arm]:
@@ -74,6 +79,8 @@ def varied(assignments: Sequence[str]) -> list[Arm]:
     arms = [Arm("", {})]
     for text in assignments:
         name, equals, values = text.partition("=")
+        if name.strip() in arms[0].fields:
+            raise InputError(f"{name.strip()} is varied twice; give all its values at once.")
         each = list(dict.fromkeys(separated(values)))
         if not equals or "." not in name or len(each) < 2:  # noqa: PLR2004
             raise InputError(f"{text!r} varies nothing; give a field and two values or more: model.depth=2,4,6.")

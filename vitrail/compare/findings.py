@@ -5,12 +5,14 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from itertools import combinations, pairwise
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from vitrail.compare.cells import Result
 from vitrail.compare.experiments import Arm, Axis, Experiment
+from vitrail.compare.measures import PERCENT
 from vitrail.compare.statistics import LEVEL, Difference, Mean, crossings, difference, holm, mean
 from vitrail.files import whole
 from vitrail.tasks.task import Metric
@@ -91,28 +93,36 @@ class Findings:
 
     @cached_property
     def crossings(self) -> list[Crossing]:
-        """Between which arms' curves, and where."""
+        """Between which arms' curves, and where: of those that cross by more than noise, between places at which one
+        is better and the other is, corrected for all pairs and places.
+        """
         curves = {
             arm.name: [(at, mean.value) for at in self.axis.values if (mean := self.mean(arm, at)) is not None]
             for arm in self.arms
         }
-        return [
-            Crossing(one.name, other.name, tuple(places), self._clear(one, other))
-            for number, one in enumerate(self.arms)
-            for other in self.arms[number + 1 :]
-            if (places := crossings(curves[one.name], curves[other.name]))
-        ]
+        found = []
+        for (one, other), signs in self._signs().items():
+            places = crossings(curves[one], curves[other])
+            turns = [(left, right) for (left, sign), (right, then) in pairwise(signs) if sign != then]
+            clear = [at for at in places if any(left < at < right for left, right in turns)]
+            if places:
+                found.append(Crossing(one, other, tuple(clear or places), bool(clear)))
+        return found
 
-    def _clear(self, one: Arm, other: Arm) -> bool:
-        """Whether one arm is better than another at one place, and worse at another, both beyond noise."""
-        differences = [apart for at in self.axis.values if (apart := difference(self.of(one, at), self.of(other, at)))]
-        corrected = holm([apart.p_value for apart in differences])
-        signs = {
-            apart.mean.value > 0
-            for apart, p_value in zip(differences, corrected, strict=True)
-            if p_value is not None and p_value < LEVEL
-        }
-        return len(signs) == 2  # noqa: PLR2004
+    def _signs(self) -> dict[tuple[str, str], list[tuple[float, bool]]]:
+        """Of each pair of arms the places at which they differ by more than noise, and whether the second is above."""
+        pairs = list(combinations(self.arms, 2))
+        rows = [
+            ((one.name, other.name), at, apart)
+            for one, other in pairs
+            for at in sorted(self.axis.values)
+            if (apart := difference(self.of(one, at), self.of(other, at))) is not None
+        ]
+        signs: dict[tuple[str, str], list[tuple[float, bool]]] = {(one.name, other.name): [] for one, other in pairs}
+        for (pair, at, apart), p_value in zip(rows, holm([apart.p_value for *_, apart in rows]), strict=True):
+            if p_value is not None and p_value < LEVEL:
+                signs[pair].append((at, apart.mean.value > 0))
+        return signs
 
     def sentences(self) -> list[str]:
         """What is known now, in words."""
@@ -131,13 +141,8 @@ class Findings:
         ]
         noise = len(self.differences) - len(clear) - len(unsure)
         if noise:
-            what = (
-                f"The other {noise} differences"
-                if clear
-                else f"All {noise} differences"
-                if noise > 1
-                else "The difference"
-            )
+            other, several = "other " * bool(clear), f"{noise} differences" if noise > 1 else "difference"
+            what = f"{'The' if clear or noise == 1 else 'All'} {other}{several}"
             lines.append(f"{what} from {first} {'are' if noise > 1 else 'is'} not more than noise.")
         if unsure:
             lines.append(f"Of {len(unsure)} differences seeds say nothing: there is one alone, or they change nothing.")
@@ -156,7 +161,8 @@ class Findings:
         ]
         if unclear:
             pairs = "One pair of curves crosses" if unclear == 1 else f"{unclear} pairs of curves cross"
-            lines.append(f"{pairs} within noise.")
+            told = any(apart.p_value is not None for *_, apart in self.differences)
+            lines.append(f"{pairs}{' within noise' if told else ', which one seed does not tell from noise'}.")
         return lines or ["No two curves cross."]
 
     def followed(self) -> list[Followed]:
@@ -186,6 +192,8 @@ class Findings:
         """As it is written down."""
         return {
             "metric": asdict(self.metric),
+            "percent": [self.metric.name] * self.metric.percent + [name for name in self.measured if name in PERCENT],
+            "measured": self._measured_on(),
             "axis": {"name": self.axis.name, "values": list(self.axis.values)},
             "arms": [self._arm(arm) for arm in self.arms],
             "differences": [
@@ -197,6 +205,11 @@ class Findings:
             "sentences": self.sentences(),
             "cells": [self._row(result) for result in self.results],
         }
+
+    def _measured_on(self) -> dict[str, Any]:
+        """Which part of the data, and how many examples, which are the same for all."""
+        first = next(iter(self.results), None)
+        return {} if first is None else {"part": first.part, "tested": first.tested}
 
     def _arm(self, arm: Arm) -> dict[str, Any]:
         own = [result for result in self.results if result.cell.arm.name == arm.name]

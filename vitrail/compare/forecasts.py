@@ -1,7 +1,7 @@
 """What cells will take, before they are begun: each shape of them is tried for a moment."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from vitrail.errors import InputError
@@ -9,18 +9,19 @@ from vitrail.families import cost_of
 from vitrail.machine import available_memory, cores, threads
 from vitrail.tasks import parse_recipe
 from vitrail.tasks.registry import tasks
-from vitrail.training import forecast
+from vitrail.training import fitted, forecast
 from vitrail.training.estimates import LEARNED, PLANNED
 
 START = 4.0  # seconds that a cell takes beside its training, as seen
 ROOM = 1_500_000  # bytes on the disk beside its weights
+PINNED = ("train.accumulate", "train.recompute")
 CHECKPOINTS = 2 * LEARNED  # bytes for each of its weights, while it is trained
 
 
 @dataclass(frozen=True)
 class Expected:
     """Of one cell: its epochs, none of what is fitted at once or has steps; its seconds in all, bytes of memory and of
-    the disk, and those of the disk that it takes until its training has ended.
+    the disk, those of the disk that it takes until its training has ended; and fields chosen for the memory there is.
     """
 
     epochs: int
@@ -28,6 +29,7 @@ class Expected:
     memory: int = 0
     room: int = ROOM
     meanwhile: int = 0
+    fields: Mapping[str, Any] = field(default_factory=dict)
 
     def of(self, epochs: int) -> float:
         """The seconds with so many epochs."""
@@ -40,6 +42,7 @@ def expected(table: Mapping[str, Any], workers: int) -> Expected:
     try:
         with threads(max(1, cores() // workers)):
             task = tasks[recipe.task].prepare(recipe)
+            task = task if task.at_once else fitted(task)
             found = forecast(task)
     except InputError:  # which its cell will say
         return Expected(0, START)
@@ -51,6 +54,7 @@ def expected(table: Mapping[str, Any], workers: int) -> Expected:
         found.memory,
         ROOM + weights,
         train.keep * weights + (0 if fixed else CHECKPOINTS * weights // 4),
+        {choice.field: choice.value for choice in task.choices if choice.field in PINNED},
     )
 
 

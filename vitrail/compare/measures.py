@@ -1,6 +1,6 @@
 """More numbers of a finished cell than its own report has: what an experiment is about."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -12,6 +12,15 @@ from vitrail.registry import Registry
 SEEN = 1_000  # pictures of no class
 SURE = 0.9
 
+# Of these numbers, those that are fractions.
+PERCENT = (
+    "accuracy by batch statistics",
+    "gathered variances off by",
+    "calibration error",
+    "sure of noise",
+    "sure of shuffled",
+)
+
 measures: Registry[Callable[[Any, Any], dict[str, float]]] = Registry("measure")
 
 
@@ -19,34 +28,47 @@ measures: Registry[Callable[[Any, Any], dict[str, float]]] = Registry("measure")
 @torch.no_grad()
 def batch_statistics(model: Any, task: Any) -> dict[str, float]:
     """Of a model with batch norms: its accuracy where they go by the examples of a batch as large as those it learned
-    from, instead of by what they gathered; and how far the variances they gathered are from those of the pictures.
+    from, instead of by what they gathered; and how far the variances they gathered are from those of pictures to learn
+    from, changed at random as they were there.
     """
     norms: list[Any] = [one for one in model.modules() if isinstance(one, nn.modules.batchnorm._BatchNorm)]  # noqa: SLF001
     if not norms:
         return {}
-    held, size = task.held_out, task.recipe.train.batch
-    gathered = [one.running_var.clone() for one in norms]
     state = {name: one.clone() for name, one in model.state_dict().items()}
+    gathered = [one.running_var.clone() for one in norms]
+    momentum = [one.momentum for one in norms]
     model.eval()
     for one in norms:
         one.train()
-    right = 0
-    mixed = _mixed(held.pictures)  # lest a batch be of one class
-    for rows, labels in zip(mixed.rows.split(size), mixed.labels.split(size), strict=True):
+    held, right = task.held_out, 0
+    shown = _mixed(held.pictures)[torch.arange(min(SEEN, len(held)))]  # lest a batch be of one class
+    size = task.recipe.train.batch
+    for rows, labels in zip(shown.rows.split(size), shown.labels.split(size), strict=True):
         right += int((model(held.normalise(unit(held.pictures.store[rows]))).argmax(1) == labels).sum())
     for one in norms:
         one.reset_running_stats()
         one.momentum = None  # a plain average over what comes
-    train = _mixed(task.parts.train)
-    for rows in train.rows[:SEEN].split(SEEN // 4):
-        model(held.normalise(unit(train.store[rows])))
+    for images in _learned(task):
+        model(images)
     ratios = [(one / norm.running_var).log().abs().mean() for one, norm in zip(gathered, norms, strict=True)]
     model.load_state_dict(state)
     model.eval()
+    for one, before in zip(norms, momentum, strict=True):
+        one.momentum = before
     return {
-        "accuracy by batch statistics": right / len(held),
+        "accuracy by batch statistics": right / len(shown),
         "gathered variances off by": float(torch.stack(ratios).mean().exp() - 1),
     }
+
+
+def _learned(task: Any) -> Iterator[Tensor]:
+    """Pictures as a model learns from them, always the same, some at a time."""
+    draw = torch.Generator().manual_seed(0)
+    rows = torch.randperm(len(task.examples), generator=draw)[:SEEN]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        for some in rows.split(SEEN // 4):
+            yield task.examples.batch(some.numpy(), torch.device("cpu"))[0]
 
 
 @measures.add("calibration")

@@ -8,6 +8,7 @@ from typing import Any
 
 from vitrail.compare.experiments import Arm, Base, Experiment, experiments, over_batches
 from vitrail.families import Cost, configure, cost_of
+from vitrail.tasks.pictures.recipe import Augment
 
 PICTURE = ("image", "channels", "classes")
 # Convolutions before the patches have norms of their own, and tell places by the zeros around a picture.
@@ -54,7 +55,7 @@ def norms(base: Base) -> Experiment:
         "Ba et al. 2016: LayerNorm computes the same in training and in use, whatever the batch; Wu and He 2018, "
         "figure 1: BatchNorm loses as batches get small, for its statistics are then those of few examples.",
         over_batches([size for size in (2, 4, 8, 16, 32, 64, 128, 256) if size <= most], 1e-3, 64),
-        {**PATCHES, "optim.name": "adamw", "train.ema": 0.0},
+        {**PATCHES, "optim.name": "adamw", "train.ema": 0.0, "train.accumulate": 1},  # statistics of whole batches
         ("batch_statistics",),
         followed=6,
     )
@@ -69,19 +70,18 @@ def models(base: Base) -> Experiment:
     arms = [Arm("ViT", PATCHES)]
     plain = config.model_copy(update={"stem": "patch"})
     own = plain.cost()
-    shape = {name: value for name, value in config.model_dump(mode="json").items() if name not in ("head", "factors")}
+    grid = plain.grid[0] * plain.grid[1]
     stem = _stem(config.patch)
     kinds: dict[str, tuple[str, Any]] = {
         "residual CNN": ("cnn", lambda width: _cnn(fields, width, small=small, residual=True)),
         "plain CNN": ("cnn", lambda width: _cnn(fields, width, small=small, residual=False)),
-        "hybrid": ("vit", lambda width: _vit(shape, width, stem=stem)),
-        "visual tokens": ("vit", lambda width: _vit(shape, width, stem=stem, tokens=16)),
+        "hybrid": ("vit", lambda width: _vit(config, width, stem=stem)),
+        "visual tokens": ("vit", lambda width: _vit(config, width, stem=stem, tokens=max(2, min(16, grid // 4)))),
     }
     for name, (family, make) in kinds.items():
         if family == "vit" and stem is None:  # patches that no convolutions are for
             continue
-        sizes = range(4, 257, 2) if family == "cnn" else range(8, 513, 8)
-        shapes = matched(family, own, list(map(make, sizes)))
+        shapes = matched(family, own, list(map(make, WIDTHS[family])))
         both = len({repr(shape) for shape in shapes.values()}) == 1
         named = {"as many of both": next(iter(shapes.values()))} if both else shapes
         arms += [Arm(f"{name}, {words}", _named(family, shape)) for words, shape in named.items()]
@@ -93,6 +93,9 @@ def models(base: Base) -> Experiment:
         "ahead at small budgets, which vanishes for large models. Wu et al. 2020: visual tokens in place of "
         "the last convolutions are better at fewer multiply-adds.",
     )
+
+
+WIDTHS = {"cnn": range(2, 4097, 2), "vit": range(4, 4097, 4)}  # of models that may cost as much as another
 
 
 def matched(family: str, wanted: Cost, shapes: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -127,9 +130,14 @@ def _cnn(fields: dict[str, Any], width: int, *, small: bool, residual: bool) -> 
     return {**fields, "width": width, "root": root, "units": units, "residual": residual}
 
 
-def _vit(shape: dict[str, Any], width: int, **other: Any) -> dict[str, Any]:
-    heads = next(heads for heads in range(max(1, width // 32), 0, -1) if width % heads == 0)
-    return {**shape, "width": width, "heads": heads, "hidden": 2 * width, **other}
+def _vit(config: Any, width: int, **other: Any) -> dict[str, Any]:
+    """A ViT of another width, whose heads and hidden layers are to it as they are in another."""
+    shape = {name: value for name, value in config.model_dump(mode="json").items() if name not in ("head", "factors")}
+    (heads, hidden), *_ = config.layers
+    wanted = heads * width / config.width
+    divisors = [count for count in range(1, width + 1) if width % count == 0]
+    near = min(divisors, key=lambda count: abs(log(count / wanted)))
+    return {**shape, "width": width, "heads": near, "hidden": round(hidden * width / config.width), **other}
 
 
 def _named(family: str, fields: dict[str, Any]) -> dict[str, Any]:
@@ -142,12 +150,10 @@ def _named(family: str, fields: dict[str, Any]) -> dict[str, Any]:
 @experiments.add("generative")
 def generative(base: Base) -> Experiment:
     """Gaussians, logistic regression and a ViT, by the amount of data."""
-    still = {"augment.shift": 0.0, "augment.rotate": 0.0, "augment.zoom": 0.0, "augment.flip": 0.0}
-    still |= {"augment.mixup": 0.0, "augment.cutmix": 0.0, "augment.erase": 0.0, "train.smoothing": 0.0}
-    config = base.config
-    side = min(32, *config.size)
-    gaussian = {"model.name": "gaussian", "model.image": side, "model.channels": 1}
-    linear = {"model.name": "linear", "model.image": side, "model.channels": 1}
+    step = base.config.step
+    shown = {"model.image": max(1, min(32, *base.config.size) // step) * step, "model.channels": 1}
+    still = {f"augment.{name}": 0.0 for name in Augment.model_fields} | {"train.smoothing": 0.0}
+    gaussian = {"model.name": "gaussian", **shown}
     return Experiment(
         "generative",
         "Model the classes, or what tells them apart: which is better with how many pictures, and which knows what it "
@@ -156,8 +162,12 @@ def generative(base: Base) -> Experiment:
             Arm("Gaussians, one covariance", {**gaussian, "model.covariance": "shared"}),
             Arm("Gaussians, a covariance each", {**gaussian, "model.covariance": "own"}),
             Arm("Gaussians, variances each", {**gaussian, "model.covariance": "diagonal"}),
-            Arm("logistic regression", {**linear, "optim.name": "adamw", "optim.lr": 3e-3, **still}),
-            Arm("ViT", {}),
+            Arm(
+                "logistic regression",
+                {"model.name": "linear", **shown, **still, "optim.name": "adamw", "optim.lr": 3e-3},
+            ),
+            Arm("ViT", {**shown, **still}),
+            Arm("ViT, augmented", shown),
         ],
         "Ng and Jordan 2002: the generative model reaches its own, higher error with fewer examples; the "
         "discriminative one is better in the end.",

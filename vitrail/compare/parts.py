@@ -2,6 +2,7 @@
 
 from vitrail.compare.experiments import Arm, Base, Experiment, experiments
 from vitrail.errors import InputError
+from vitrail.tasks.pictures.recipe import Augment
 
 
 @experiments.add("kernels")
@@ -68,7 +69,7 @@ def depth(base: Base) -> Experiment:
 def augment(base: Base) -> Experiment:
     """Pictures changed at random, by one way more in each arm."""
     del base
-    nothing = dict.fromkeys(("flip", "shift", "rotate", "zoom", "crop", "erase", "mixup", "cutmix"), 0.0)
+    nothing = dict.fromkeys(Augment.model_fields, 0.0)
     steps = [
         ("nothing", {}),
         ("moved", {"shift": 0.1}),

@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vitrail.compare.asked import Asked
 from vitrail.compare.cells import Cell, cells
 from vitrail.compare.experiments import Arm, Axis, Base, Experiment, experiments, over_fractions, varied
+from vitrail.compare.request import Request
 from vitrail.config import override
 from vitrail.errors import InputError
 from vitrail.families import ViTConfig, known_as
@@ -18,7 +18,7 @@ from vitrail.tasks.task import Metric, Task
 
 # Fields that say which examples a model is measured on: what is compared has the same.
 MEASURED = ("source", "path", "files", "validation", "test", "seed", "fraction", "limit")
-SHOWN = ("model.image", "model.channels")
+SHOWN = ("image", "channels")
 LOOKS = 5  # on the way of a cell, at most
 TIMED = ("model.image", "weights.freeze", "train.epochs", "train.accumulate")  # chosen by the clock, with weights
 Table = dict[str, Any]
@@ -33,29 +33,35 @@ class Plan:
     metric: Metric
     tables: Mapping[Cell, Table]
     said: frozenset[str] = frozenset()  # fields that someone has set, or varies
+    timed: Mapping[str, Table] = field(default_factory=dict)  # what was chosen by the clock, by the path of weights
 
 
-def planned(asked: Asked) -> Plan:
-    """What someone asks for, made into cells."""
-    _check(asked)
-    experiment, base, task = _experiment(asked)
+def planned(request: Request, timed: Mapping[str, Table] | None = None) -> Plan:
+    """What someone asks for, made into cells; with what was chosen by the clock before, which would be another choice
+    now.
+    """
+    _check(request)
+    experiment, base, task = _experiment(request)
     axis = experiment.axis
-    if axis is not None and asked.fractions:
+    if axis is not None and request.fractions:
         raise InputError(f"{experiment.name} is compared over {axis.name}; leave --fractions out.")
-    if asked.fractions and base.get("task", "pictures") != "pictures":
+    if request.fractions and base.get("task", "pictures") != "pictures":
         raise InputError(f"--fractions are of pictures, and this is {base['task']}; leave them out.")
-    axis = axis or over_fractions(sorted(set(asked.fractions)) or [1.0])
+    axis = axis or over_fractions(sorted(set(request.fractions)), base.get("data", {}).get("use", 1.0))
     names = [arm.name for arm in experiment.arms]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise InputError(f"{twice!r} is there twice; what is compared goes by different names.")
-    fields = _settings(asked, experiment, axis)
-    tables = {cell: _table(base, cell, axis, experiment, fields) for cell in cells(experiment.arms, asked.seeds, axis)}
-    own = set(fields) | {one.partition("=")[0].strip() for one in asked.vary}  # what someone has said
-    if asked.fractions and "train.epochs" not in own:
+    fields = _settings(request, experiment, axis)
+    tables = {
+        cell: _table(base, cell, axis, experiment, fields) for cell in cells(experiment.arms, request.seeds, axis)
+    }
+    tables, timed = _timed(tables, axis, dict(timed or {}))
+    own = set(fields) | {one.partition("=")[0].strip() for one in request.vary}  # what someone has said
+    if request.fractions and "train.epochs" not in own:
         tables = {cell: _longer(table, cell.at) for cell, table in tables.items()}
     _same_examples(tables)
-    return Plan(experiment, axis, task.metric, tables, frozenset(own))
+    return Plan(experiment, axis, task.metric, tables, frozenset(own), timed)
 
 
 def _longer(table: Table, fraction: float) -> Table:
@@ -77,38 +83,49 @@ def seldom(table: Table) -> Table:
     return {**table, "train": {**train, "evaluate": often}}
 
 
-def _check(asked: Asked) -> None:
-    if asked.seeds < 1:
-        raise InputError(f"--seeds {asked.seeds} does not fit; it should be 1 or more.")
-    if any(not 0 < one <= 1 for one in asked.fractions):
+def _check(request: Request) -> None:
+    if request.seeds < 1:
+        raise InputError(f"--seeds {request.seeds} does not fit; it should be 1 or more.")
+    if any(not 0 < one <= 1 for one in request.fractions):
         raise InputError("--fractions are parts of the data, above 0 and at most 1, such as 0.01 0.1 1.")
 
 
-def _experiment(asked: Asked) -> tuple[Experiment, Table, Task]:
+def _experiment(request: Request) -> tuple[Experiment, Table, Task]:
     """The arms, the recipe that they start from, and a task of it."""
-    what, rest = (asked.what or ("",))[0], asked.what[1:]
-    if asked.vary:
-        base = _read(asked.what or ("digits",), asked.settings)
+    name, what = request.name, request.what
+    if name == "vary":
+        base = _read(what or ("digits",), request.settings)
         task = _prepared(base)
-        return Experiment("vary", "What does each value do?", varied(asked.vary)), _timed(base, task), task
-    if len(asked.what) > 1 and all(one.endswith(".toml") for one in asked.what):
-        arms, base = _recipes(asked.what)
-        first = {**base, **_nested(arms[0].fields)}
-        task = _prepared(override(first, asked.settings))
-        return Experiment("recipes", "Which recipe is better?", arms), base, task
-    if what not in experiments:
+        return (
+            Experiment("vary", "What does each value do?", varied(request.vary), shaped=False),
+            laid(base, _chosen(task)),
+            task,
+        )
+    if name == "recipes":
+        arms, base = _recipes(what)
+        task = _prepared(override(laid({**base}, arms[0].fields), request.settings))
+        return Experiment("recipes", "Which recipe is better?", arms, shaped=False), base, task
+    if name not in experiments:
         raise InputError(
-            f"{what!r} is no experiment; choose one of {', '.join(experiments)}, or give recipes (a.toml b.toml), or "
+            f"{name!r} is no experiment; choose one of {', '.join(experiments)}, or give recipes (a.toml b.toml), or "
             f"data and what is varied (--vary model.depth=2,4,6)."
         )
-    base = _read(rest or ("digits",), asked.settings)
+    base = _read(what[1:] or ("digits",), request.settings)
     if base.get("task", "pictures") != "pictures":
-        raise InputError(f"{what} is compared on pictures; vary fields of other tasks with --vary.")
+        raise InputError(f"{name} is compared on pictures; vary fields of other tasks with --vary.")
     task = _prepared(base)
     if not isinstance(task.config, ViTConfig):
-        raise InputError(f"{what} begins with a ViT; leave model.name out.")
-    chosen = {f"model.{name}": value for name, value in task.recipe.model.items()}
-    return experiments[what](Base(task.config, task.counts[0])), _laid(_timed(base, task), chosen), task
+        raise InputError(f"{name} begins with a ViT; leave model.name out.")
+    return experiments[name](Base(task.config, task.counts[0])), laid(base, _chosen(task)), task
+
+
+def _chosen(task: Task) -> dict[str, Any]:
+    """What pictures choose for a model and its training: once, for all cells, lest they differ in more than is said;
+    but for what follows from the number of epochs, or from weights.
+    """
+    if task.recipe.task != "pictures" or task.recipe.weights.path is not None:
+        return {}
+    return {choice.field: choice.value for choice in task.choices if choice.field != "train.evaluate"}
 
 
 def _read(what: Sequence[str], settings: Sequence[str] = ()) -> Table:
@@ -120,11 +137,22 @@ def _prepared(table: Table) -> Task:
     return tasks[recipe.task].prepare(recipe)
 
 
-def _timed(base: Table, task: Task) -> Table:
-    """With what was chosen by the clock, which every cell would choose for itself."""
-    if task.recipe.weights.path is None:
-        return base
-    return _laid(base, {choice.field: choice.value for choice in task.choices if choice.field in TIMED})
+def _timed(
+    tables: Mapping[Cell, Table], axis: Axis, timed: dict[str, Table]
+) -> tuple[dict[Cell, Table], dict[str, Table]]:
+    """With what is chosen by the clock for weights, which every cell would choose for itself: by the first of them that
+    has all the data; and what that was, by the path of the weights.
+    """
+    found = dict[Cell, Table]()
+    for cell, table in sorted(tables.items(), key=lambda one: one[0].at != axis.values[-1]):
+        path = table.get("weights", {}).get("path")
+        if path is not None and path not in timed:
+            chosen = {choice.field: choice.value for choice in _prepared(table).choices if choice.field in TIMED}
+            timed[path] = chosen
+        given = _flat(table)
+        fields = {name: value for name, value in timed.get(path, {}).items() if name not in given}
+        found[cell] = laid(table, fields)
+    return {cell: found[cell] for cell in tables}, timed
 
 
 def _recipes(paths: Sequence[str]) -> tuple[list[Arm], Table]:
@@ -139,50 +167,56 @@ def _recipes(paths: Sequence[str]) -> tuple[list[Arm], Table]:
     return arms, {"task": kinds.pop()}
 
 
-def _settings(asked: Asked, experiment: Experiment, axis: Axis) -> dict[str, Any]:
+def _settings(request: Request, experiment: Experiment, axis: Axis) -> dict[str, Any]:
     """What is set for all arms, which is not what they differ by."""
-    fields = _flat(override({}, asked.settings))
+    fields = _flat(override({}, request.settings))
     every = set.intersection(*(set(arm.fields) for arm in experiment.arms))
     apart = {name for name in every if len({repr(arm.fields[name]) for arm in experiment.arms}) > 1}
+    cut = axis.fields(axis.values[0])
     for name in fields:
         if name in apart and experiment.name != "recipes":
             raise InputError(f"{name} is what is compared; leave it out of --set.")
-        if name in (*axis.fields(axis.values[0]), "train.seed") or (name == "data.use" and asked.fractions):
+        if name in (*cut, "train.seed") or (name == "data.use" and request.fractions):
             raise InputError(f"{name} is what cells differ by; leave it out of --set.")
+    if request.fractions and any("data.use" in arm.fields for arm in experiment.arms):
+        raise InputError("data.use is what --fractions are; leave those out, or let nothing else say it.")
     return fields
 
 
 def _table(base: Table, cell: Cell, axis: Axis, experiment: Experiment, settings: Mapping[str, Any]) -> Table:
     """The recipe of a cell: the base, what all arms have, what the arm has, what was set, and what the place has.
 
-    What was set of a model is what arms begin with; what was set of anything else goes before what they have.
+    Where arms have a shape of their own, what was set of a model is what they begin with.
     """
-    model = {name: value for name, value in settings.items() if name.startswith("model.")}
-    rest = {name: value for name, value in settings.items() if name not in model}
     shared = {**experiment.shared, **({"train.keep": experiment.followed} if experiment.followed else {})}
     shared = {name: value for name, value in shared.items() if name not in settings}
-    table, given = _laid(base, model), {**shared, **cell.arm.fields}
+    model = {name: value for name, value in settings.items() if name.startswith("model.")}
+    table, given = laid(base, model), {**shared, **cell.arm.fields}
     own = table.get("model", {}).get("name", "vit")
     if "model.name" in given:  # another model, with none of the base's fields but what pictures it is shown
-        table["model"] = {}
-        given = {name: model[name] for name in SHOWN if name in model} | given
+        shown = {f"model.{name}": value for name, value in table.get("model", {}).items() if name in SHOWN}
+        table["model"], given = {}, shown | given
         if known_as(own)[0] is not known_as(given["model.name"])[0]:
             table.pop("optim", None)  # nor what it was learned by
-    return _laid(table, {**given, **rest, **axis.fields(cell.at), "train.seed": cell.seed})
+    rest = {name: value for name, value in settings.items() if name not in model or not experiment.shaped}
+    changed = next((name for name in model if cell.arm.fields.get(name, model[name]) != model[name]), None)
+    if changed is not None and experiment.shaped and "model.name" not in cell.arm.fields:
+        raise InputError(f"{cell.arm.name!r} has {changed}={given[changed]!r} of its own; leave it out of --set.")
+    return laid(table, {**given, **rest, **axis.fields(cell.at), "train.seed": cell.seed})
 
 
 def _same_examples(tables: Mapping[Cell, Table]) -> None:
     """Whatever is compared is measured on the same."""
-    sources = {
-        repr([(name, table.get("data", {}).get(name)) for name in MEASURED]): cell.arm.name
-        for cell, table in tables.items()
-    }
+    sources = dict[str, str]()
+    for cell, table in tables.items():
+        data = getattr(parse_recipe(table), "data", None)
+        sources.setdefault(repr([getattr(data, name, None) for name in MEASURED]), cell.arm.name)
     if len(sources) > 1:
         one, other, *_ = sources.values()
         raise InputError(f"{one} and {other} are measured on different examples, and cannot be compared.")
 
 
-def _laid(table: Table, fields: Mapping[str, Any]) -> Table:
+def laid(table: Table, fields: Mapping[str, Any]) -> Table:
     """A table with some fields set, each by its path."""
     changed = deepcopy(table)
     for path, value in fields.items():
@@ -194,10 +228,6 @@ def _laid(table: Table, fields: Mapping[str, Any]) -> Table:
                 raise InputError(f"{path!r} cannot be set: {parent!r} is a value, not a table of fields.")
         inner[leaf] = value
     return changed
-
-
-def _nested(fields: Mapping[str, Any]) -> Table:
-    return _laid({}, fields)
 
 
 def _flat(table: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from vitrail.tasks.task import Metric
 def write_comparison(path: Path, state: Mapping[str, Any]) -> Path:
     """Write the page, from what compare.json says."""
     metric = Metric(**state["metric"])
-    charts = {name: _chart(state, name, percent=_percent(name, metric)) for name in _charted(state, metric)}
+    charts = {name: _chart(state, name, percent=name in state["percent"]) for name in _charted(state, metric)}
     sections = [_means(state, metric), _differences(state, metric), *_more(state, metric)]
     return write_page(
         path,
@@ -23,7 +23,8 @@ def write_comparison(path: Path, state: Mapping[str, Any]) -> Path:
         state=state,
         charts=charts,
         sections=[{**vars(section), "kind": "table"} for section in sections if section.rows],
-        followed=_followed(state, metric),
+        followed=_followed(state),
+        measured=_measured(state),
     )
 
 
@@ -31,10 +32,6 @@ def _charted(state: Mapping[str, Any], metric: Metric) -> list[str]:
     """The numbers that are drawn: the headline, and what the experiment is about."""
     names = dict.fromkeys(name for arm in state["arms"] for name, means in arm["means"].items() if any(means))
     return [metric.name, *(name for name in names if name != metric.name)]
-
-
-def _percent(name: str, metric: Metric) -> bool:
-    return metric.percent if name == metric.name else name.startswith(("accuracy", "sure", "calibration", "gathered"))
 
 
 def _curves(state: Mapping[str, Any], name: str) -> list[Curve]:
@@ -47,6 +44,18 @@ def _curves(state: Mapping[str, Any], name: str) -> list[Curve]:
     ]
 
 
+def _measured(state: Mapping[str, Any]) -> str:
+    """What all are measured on, and what that means for the intervals."""
+    on = state["measured"]
+    if not on.get("tested"):
+        return ""
+    kept = " Each run keeps the best of its models by the same examples." if on["part"] == "validation" else ""
+    return (
+        f"All are measured on the same {on['tested']:,} examples ({on['part']}). Intervals and tests are over seeds: "
+        f"how far these examples stand for others is not in them.{kept}"
+    )
+
+
 def _chart(state: Mapping[str, Any], name: str, *, percent: bool) -> Any:
     curves = _curves(state, name)
     if len(state["axis"]["values"]) > 1:
@@ -54,31 +63,33 @@ def _chart(state: Mapping[str, Any], name: str, *, percent: bool) -> Any:
     return rows_chart(curves, percent=percent)
 
 
-def _followed(state: Mapping[str, Any], metric: Metric) -> dict[str, Any]:
+def _followed(state: Mapping[str, Any]) -> dict[str, Any]:
     """A chart for each number of each arm through its training, with a line for each place."""
     lines: dict[str, list[Line]] = {}
     for one in state["followed"]:
         drawn = lines.setdefault(f"{one['arm']}: {one['name']}", [])
         drawn.append(Line(f"{state['axis']['name']} {one['at']:g}", one["points"], *style(len(drawn))))
-    percent = {f"{one['arm']}: {one['name']}": _percent(one["name"], metric) for one in state["followed"]}
+    percent = {f"{one['arm']}: {one['name']}": one["name"] in state["percent"] for one in state["followed"]}
     return {
         title: line_chart(some, "fraction of the training", percent=percent[title]) for title, some in lines.items()
     }
 
 
-def _mean(one: Mapping[str, Any] | None, show: Any) -> str:
+def _mean(one: Mapping[str, Any] | None, show: Any, most: int = 0) -> str:
+    """A mean and half its interval; with how many seeds it is of, if others are of more."""
     if one is None:
         return ""
     if one["low"] is None:
         return f"{show(one['value'])} (one seed)"
-    return f"{show(one['value'])} ± {show((one['high'] - one['low']) / 2)}"
+    some = f" ({one['count']} seeds)" if one["count"] < most else ""
+    return f"{show(one['value'])} ± {show((one['high'] - one['low']) / 2)}{some}"
 
 
 def _means(state: Mapping[str, Any], metric: Metric) -> Table:
     places = state["axis"]["values"]
-    rows = []
+    rows, most = [], max(one["count"] for arm in state["arms"] for one in arm["means"][metric.name] if one)
     for arm in state["arms"]:
-        cells = [_mean(one, metric.show) for one in arm["means"][metric.name]]
+        cells = [_mean(one, metric.show, most) for one in arm["means"][metric.name]]
         published = [] if not _published(state) else ["" if arm["published"] is None else f"{arm['published']:.2%}"]
         costs = [f"{arm['parameters']:,}", f"{arm['multiply_adds'] / 1e6:,.2f} M", f"{arm['seconds']:,.0f}"]
         rows.append([arm["name"], *cells, *published, *costs])
@@ -133,7 +144,7 @@ def _more(state: Mapping[str, Any], metric: Metric) -> list[Table]:
     """A table for each other number that an experiment is about."""
     tables, places = [], state["axis"]["values"]
     for name in _charted(state, metric)[1:]:
-        show = (lambda value: f"{value:.1%}") if _percent(name, metric) else (lambda value: f"{value:.3g}")
+        show = (lambda value: f"{value:.1%}") if name in state["percent"] else (lambda value: f"{value:.3g}")
         rows = [[arm["name"], *(_mean(one, show) for one in arm["means"][name])] for arm in state["arms"]]
         at = [f">{name}"] if len(places) == 1 else [f">{state['axis']['name']} {place:g}" for place in places]
         tables.append(Table(title=name[:1].upper() + name[1:], wide=True, columns=("arm", *at), rows=rows))

@@ -102,7 +102,10 @@ def _span(points: Sequence[Point], *, percent: bool) -> tuple[float, float]:
     """From the least to the greatest; of fractions not beyond what there can be."""
     lows = [point.y if point.low is None else point.low for point in points]
     highs = [point.y if point.high is None else point.high for point in points]
-    return (max(0.0, min(lows)), min(1.0, max(highs))) if percent else (min(lows), max(highs))
+    if not percent:
+        return min(lows), max(highs)
+    most = max(highs)
+    return max(0.0, min(lows)), most if max(point.y for point in points) > 1 else min(1.0, most)
 
 
 def _shown(point: Point, *, percent: bool) -> str:

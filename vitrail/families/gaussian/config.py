@@ -3,8 +3,9 @@
 from math import prod
 from typing import Annotated, Literal
 
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveInt, model_validator
 
+from vitrail.errors import InputError
 from vitrail.families.catalogue import Cost
 from vitrail.families.pictures import PictureShape, Size
 
@@ -19,6 +20,12 @@ class GaussianConfig(PictureShape):
     covariance: Literal["shared", "own", "diagonal"] = "shared"
     # Towards as much variance in all directions; None: none, or what singular ones need (Ledoit and Wolf 2004).
     shrinkage: Annotated[float, Field(ge=0, le=1)] | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "GaussianConfig":
+        if self.covariance == "diagonal" and self.shrinkage is not None:
+            raise InputError("shrinkage is of whole covariances; leave it out where covariance='diagonal'.")
+        return self
 
     @property
     def numbers(self) -> int:

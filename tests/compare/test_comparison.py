@@ -16,12 +16,12 @@ import pytest
 from texts import TEXT, write_text
 
 from vitrail.compare import compare
-from vitrail.compare.asked import Asked
 from vitrail.compare.cells import cells
-from vitrail.compare.comparing import Comparing
+from vitrail.compare.comparison import Comparison
 from vitrail.compare.experiments import Arm, Base, experiments, over_fractions, varied
 from vitrail.compare.forecasts import START, Expected, together
 from vitrail.compare.plan import planned, seldom
+from vitrail.compare.request import Request
 from vitrail.errors import InputError
 from vitrail.families import configure, cost
 from vitrail.files import read_json, write_json
@@ -70,29 +70,29 @@ def test_cells_are_ordinary_runs_and_their_numbers_are_those_told(done):
 
 def test_nothing_is_run_twice_and_more_seeds_add_cells(done, monkeypatch):
     """The same again runs nothing; another seed runs what is new."""
-    asked = Asked(("digits",), 2, vary=("model.depth=1,2",), settings=tuple(f"{k}={v}" for k, v in TINY.items()))
+    asked = Request(("digits",), 2, vary=("model.depth=1,2",), settings=tuple(f"{k}={v}" for k, v in TINY.items()))
     before, wanted = read_json(done / "compare.json"), []
     monkeypatch.setattr(
-        "vitrail.compare.comparing.run_all", lambda folders, *_: wanted.extend(folders) or (one for one in ())
+        "vitrail.compare.comparison.run_all", lambda folders, *_: wanted.extend(folders) or (one for one in ())
     )
-    assert Comparing(asked, done, quiet=True).run()["cells"] == before["cells"]
+    assert Comparison(asked, done, quiet=True).run()["cells"] == before["cells"]
     assert wanted == []
-    more = Asked(("digits",), 3, vary=asked.vary, settings=asked.settings)
-    Comparing(more, done, quiet=True).run()
+    more = Request(("digits",), 3, vary=asked.vary, settings=asked.settings)
+    Comparison(more, done, quiet=True).run()
     assert sorted(folder.name for folder in wanted) == ["1-seed-2", "1-seed-2"]
 
 
 def test_what_is_not_comparable_is_not_mixed_in_silence(done):
-    asked = Asked(("digits",), 2, vary=("model.depth=1,2",), settings=tuple(f"{k}={v}" for k, v in TINY.items()))
+    asked = Request(("digits",), 2, vary=("model.depth=1,2",), settings=tuple(f"{k}={v}" for k, v in TINY.items()))
     cell = done / "cells" / "model.depth=1" / "1-seed-0" / "cell.json"
     whole = read_json(cell)
     for name in ("code", "data", "recipe"):
         write_json(cell, {**whole, "by": {**whole["by"], name: "other"}})
         with pytest.raises(InputError, match=rf"by other {name}.*--again"):
-            Comparing(asked, done, quiet=True).run()
+            Comparison(asked, done, quiet=True).run()
     write_json(cell, whole)
     with pytest.raises(InputError, match="holds another comparison"):
-        Comparing(Asked(("digits",), vary=("model.depth=1,3",)), done, quiet=True).run()
+        Comparison(Request(("digits",), vary=("model.depth=1,3",)), done, quiet=True).run()
 
 
 def test_a_cell_that_fails_is_named_and_the_others_go_on(tmp_path):
@@ -117,13 +117,13 @@ def test_what_is_wrong_is_said():
         fractions = (2.0,) if "at most" in says else ()
         settings = words[3:]
         with pytest.raises(InputError, match=says):
-            Comparing(Asked(words[:2], fractions=fractions, settings=settings), quiet=True)
+            Comparison(Request(words[:2], fractions=fractions, settings=settings), quiet=True)
     with pytest.raises(InputError, match="different examples"):
-        Comparing(Asked(("digits",), vary=("data.seed=1,2",)), quiet=True)
+        Comparison(Request(("digits",), vary=("data.seed=1,2",)), quiet=True)
     with pytest.raises(InputError, match="varies nothing"):
         varied(["model.depth=2"])
     with pytest.raises(InputError, match="leave --fractions out"):
-        Comparing(Asked(("norms", "digits"), fractions=(0.1,)), quiet=True)
+        Comparison(Request(("norms", "digits"), fractions=(0.1,)), quiet=True)
 
 
 def test_several_things_are_varied_together():
@@ -159,9 +159,9 @@ def test_cells_have_folders_of_their_own():
 @pytest.mark.parametrize("fields", [VIT, {**VIT, "image": 8, "patch": 2}, {**VIT, "image": 64, "patch": 8}])
 def test_every_experiment_is_of_recipes_that_can_be(name, fields):
     """Each arm's recipe is one, and its model can be built, for small pictures and larger ones."""
-    compared = {"depth": "depth", "heads": "heads", "patches": "patch"}.get(name, "")
+    compared = {"depth": "depth", "heads": "heads", "patches": "patch", "generative": "image"}.get(name, "")
     settings = tuple(f"model.{key}={value}" for key, value in fields.items() if key not in ("classes", compared))
-    plan = planned(Asked((name, "digits"), seeds=1, settings=settings))
+    plan = planned(Request((name, "digits"), seeds=1, settings=settings))
     assert len(plan.experiment.arms) > 1
     for cell, table in plan.tables.items():
         recipe = parse_recipe(table)
@@ -172,25 +172,25 @@ def test_every_experiment_is_of_recipes_that_can_be(name, fields):
 
 def test_arms_of_one_comparison_have_the_same_shape_at_every_fraction():
     """What data chooses for a model is chosen once, for all of it."""
-    plan = planned(Asked(("positions", "digits"), seeds=1, fractions=(0.01, 1.0)))
+    plan = planned(Request(("positions", "digits"), seeds=1, fractions=(0.01, 1.0)))
     shapes = {json.dumps({**table["model"], "position": ""}, sort_keys=True) for table in plan.tables.values()}
     assert len(shapes) == 1
 
 
 def test_fewer_pictures_are_seen_more_often(tmp_path):
     """Epochs that a recipe says grow with the root of how few pictures there are; those that are set are for all."""
-    asked = Asked(("positions", "digits"), seeds=1, fractions=(0.01, 0.25, 1.0))
+    asked = Request(("positions", "digits"), seeds=1, fractions=(0.01, 0.25, 1.0))
     found = {cell.at: table["train"]["epochs"] for cell, table in planned(asked).tables.items()}
     assert found == {0.01: 500, 0.25: 100, 1.0: 50}
     same = planned(replace(asked, settings=("train.epochs=7",)))
     assert {table["train"]["epochs"] for table in same.tables.values()} == {7}
-    varied = planned(Asked(("digits",), seeds=1, fractions=(0.25,), vary=("train.epochs=3,6",)))
+    varied = planned(Request(("digits",), seeds=1, fractions=(0.25,), vary=("train.epochs=3,6",)))
     assert [table["train"]["epochs"] for table in varied.tables.values()] == [3, 6]
-    often = Comparing(Asked(("digits",), seeds=1, vary=("train.evaluate=1,2",)), tmp_path, quiet=True)
-    assert [table["train"]["evaluate"] for table in often._paced({}).values()] == [1, 2]
+    often = Comparison(Request(("digits",), seeds=1, vary=("train.evaluate=1,2",)), tmp_path, quiet=True)
+    assert [table["train"]["evaluate"] for table in often._seldom().values()] == [1, 2]
     (tmp_path / "a.toml").write_text('[data]\nsource = "digits"\n[train]\nepochs = 9\n')
     (tmp_path / "b.toml").write_text('[data]\nsource = "digits"\n[train]\nepochs = 18\n')
-    recipes = planned(Asked((f"{tmp_path}/a.toml", f"{tmp_path}/b.toml"), seeds=1, fractions=(0.09,)))
+    recipes = planned(Request((f"{tmp_path}/a.toml", f"{tmp_path}/b.toml"), seeds=1, fractions=(0.09,)))
     assert [table["train"]["epochs"] for table in recipes.tables.values()] == [30, 60]
     assert seldom({"train": {"epochs": 500, "evaluate": 5}})["train"]["evaluate"] == 100
     assert seldom({"train": {"epochs": 4}})["train"]["evaluate"] == 1
@@ -199,18 +199,20 @@ def test_fewer_pictures_are_seen_more_often(tmp_path):
 
 def test_time_is_shared_by_one_factor_that_stays(tmp_path, monkeypatch):
     """All cells take as long together as was asked for; what is added later has the same factor, not a new one."""
-    monkeypatch.setattr("vitrail.compare.comparing.expected", lambda *_: Expected(50, START + 100.0))
-    asked = Asked(("digits",), 3, vary=("model.depth=1,2",), minutes=2, workers=2)
-    first = Comparing(asked, tmp_path, quiet=True)
-    tables = first._paced({})
+    monkeypatch.setattr("vitrail.compare.comparison.expected", lambda *_: Expected(50, START + 100.0))
+    asked = Request(("digits",), 3, vary=("model.depth=1,2",), minutes=2, workers=2)
+    first = Comparison(asked, tmp_path, quiet=True)
+    tables = first._pinned(first.plan.tables)
     assert first.pace == pytest.approx((2 * 60 * 2 - 6 * START) / (6 * 100))
     assert {table["train"]["epochs"] for table in tables.values()} == {round(50 * first.pace)}
-    more = Comparing(replace(asked, seeds=9, fractions=(0.5, 1.0)), tmp_path, quiet=True)
-    again = more._paced({"pace": first.pace, "epochs": first.epochs})
+    first.store.write({"asked": asked.same(), "pace": first.pace, "pinned": first.pinned, "seeds": 3})
+    more = Comparison(replace(asked, seeds=9, fractions=(0.5, 1.0)), tmp_path, quiet=True)
+    again = more._pinned(more.plan.tables)
+    assert len(again) == 2 * 2 * 9
     assert more.pace == first.pace
     assert {table["train"]["epochs"] for table in again.values()} == {round(50 * first.pace)}
-    plenty = Comparing(replace(asked, minutes=1e4), tmp_path, quiet=True)
-    assert {table["train"]["epochs"] for table in plenty._paced({}).values()} == {50}
+    plenty = Comparison(replace(asked, minutes=1e4), tmp_path / "other", quiet=True)
+    assert {table["train"]["epochs"] for table in plenty._pinned(plenty.plan.tables).values()} == {50}
 
 
 def test_as_many_cells_at_a_time_as_there_is_memory_for(monkeypatch):
@@ -223,15 +225,15 @@ def test_as_many_cells_at_a_time_as_there_is_memory_for(monkeypatch):
 
 
 def test_what_cells_take_is_said_and_refused_where_there_is_no_room(tmp_path, monkeypatch, capsys):
-    asked = Asked(("digits",), 2, vary=("model.depth=1,2",), settings=tuple(f"{k}={v}" for k, v in TINY.items()))
-    monkeypatch.setattr("vitrail.compare.comparing.run_all", lambda *_: (one for one in ()))
-    Comparing(asked, tmp_path / "c").run()
+    asked = Request(("digits",), 2, vary=("model.depth=1,2",), settings=tuple(f"{k}={v}" for k, v in TINY.items()))
+    monkeypatch.setattr("vitrail.compare.comparison.run_all", lambda *_: (one for one in ()))
+    Comparison(asked, tmp_path / "c").run()
     assert re.search(
         r"4 cells: 2 arms x 2 seeds, in .*\nabout \d+ s with \d at a time, and \d+ MB", capsys.readouterr().err
     )
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=2**30 + 10))
     with pytest.raises(InputError, match=r"4 cells take about .* GB, and 1.1 GB are free"):
-        Comparing(asked, tmp_path / "c", quiet=True).run()
+        Comparison(asked, tmp_path / "c", quiet=True).run()
 
 
 def test_the_page_opens(done, opened):
@@ -244,7 +246,7 @@ def test_other_tasks_have_numbers_of_their_own(tmp_path):
     """Any field of theirs can be varied; fractions are of pictures."""
     text = write_text(tmp_path / "some.txt")
     settings = tuple(f"{name}={value}" for name, value in TEXT.items() if name != "model.depth")
-    asked = Asked((text,), vary=("model.depth=1,2",), settings=settings)
+    asked = Request((text,), vary=("model.depth=1,2",), settings=settings)
     assert planned(asked).metric.name == "nats"
     with pytest.raises(InputError, match="are of pictures"):
         planned(replace(asked, fractions=(0.1, 1.0)))

@@ -1,0 +1,51 @@
+"""What someone asks of a comparison, and the command that asks for it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+
+@dataclass(frozen=True)
+class Request:
+    """What someone asks for."""
+
+    what: tuple[str, ...]  # an experiment and its data, recipes, or data of which fields are varied
+    seeds: int = 3
+    fractions: tuple[float, ...] = ()
+    vary: tuple[str, ...] = ()
+    minutes: float | None = None
+    settings: tuple[str, ...] = ()
+    workers: int | None = None
+    again: bool = False
+
+    @property
+    def name(self) -> str:
+        """What the comparison goes by."""
+        if self.vary:
+            return "vary"
+        recipes = len(self.what) > 1 and all(one.endswith(".toml") for one in self.what)
+        return "recipes" if recipes else (self.what or ("",))[0]
+
+    def words(self, out: str) -> list[str]:
+        """The command that asks for it."""
+        words = ["vitrail", "compare", *self.what, "--seeds", str(self.seeds)]
+        words += ["--fractions", *(f"{one:.12g}" for one in self.fractions)] if self.fractions else []
+        words += [word for one in self.vary for word in ("--vary", one)]
+        words += ["--minutes", f"{self.minutes:.12g}"] if self.minutes is not None else []
+        words += ["--workers", str(self.workers)] if self.workers is not None else []
+        words += [word for one in self.settings for word in ("--set", one)]
+        return [*words, "--out", out]
+
+    def same(self) -> dict[str, Any]:
+        """What has to be the same for the cells that are there to be among those asked for now."""
+        return {"what": list(self.what), "vary": list(self.vary), "minutes": self.minutes, "set": list(self.settings)}
+
+    def and_before(self, state: Mapping[str, Any]) -> Self:
+        """With the seeds and fractions that were asked for before, whose cells are kept."""
+        fractions = {*(self.fractions or (1.0,)), *state.get("fractions", ())}
+        several = tuple(sorted(fractions)) if fractions != {1.0} else self.fractions
+        return replace(self, seeds=max(self.seeds, state.get("seeds", 0)), fractions=several)
+
+    def asks_for(self, seed: int, at: float, *, fractions: bool) -> bool:
+        """Whether a cell is among those asked for now; ``fractions`` of what is compared over those."""
+        return seed < self.seeds and (not fractions or at in (self.fractions or (1.0,)))
