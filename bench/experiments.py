@@ -21,14 +21,15 @@ from vitrail.compare.table import table_of
 ROOT = Path(__file__).parent.parent
 FIGURES, NUMBERS = ROOT / "docs" / "experiments", ROOT / "bench" / "results" / "compare"
 COMMANDS = {
-    "positions-digits": "positions digits --fractions 0.1 0.3 1 --seeds 5 --minutes 10",
-    "positions-fashion": "positions fashion --fractions 0.03 --seeds 5 --minutes 8",
-    "norms-digits": "norms digits --seeds 5 --minutes 18",
-    "models-digits": "models digits --fractions 0.03 0.1 0.3 1 --seeds 5 --minutes 15",
-    "models-fashion": "models fashion --fractions 0.003 0.01 0.03 0.1 0.3 --seeds 3 --minutes 22",
-    "models-cells": "models cells.csv --fractions 0.1 0.3 1 --seeds 3 --minutes 12",
+    "norms-digits": "norms digits --seeds 5 --minutes 40",
+    "models-digits": "models digits --fractions 0.03 0.1 0.3 1 --seeds 5 --minutes 14",
     "generative-digits": "generative digits --fractions 0.03 0.1 0.3 1 --seeds 5 --minutes 6",
-    "generative-fashion": "generative fashion --fractions 0.003 0.01 0.03 0.1 0.3 --seeds 3 --minutes 7",
+    "positions-digits": "positions digits --fractions 0.1 0.3 1 --seeds 5 --minutes 8",
+    "models-fashion": "models fashion --fractions 0.003 0.01 0.03 0.1 --seeds 3 --minutes 25 "
+    "--set model.width=48 --set model.depth=3 --set model.hidden=96",
+    "generative-fashion": "generative fashion --fractions 0.003 0.01 0.03 0.1 --seeds 3 --minutes 7",
+    "positions-fashion": "positions fashion --fractions 0.03 --seeds 5 --minutes 8",
+    "models-cells": "models cells.csv --fractions 0.1 0.3 1 --seeds 3 --minutes 14",
     "kernels": "kernels digits --seeds 5 --minutes 4",
     "patches": "patches digits --seeds 5 --minutes 3",
     "heads": "heads digits --seeds 5 --minutes 3",

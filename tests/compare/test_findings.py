@@ -84,7 +84,7 @@ def test_what_was_followed_is_a_mean_over_the_seeds(tmp_path):
     assert (followed.arm, followed.name, followed.points) == ("one", "off", ((0.0, 2.0), (1.0, STEPS + 2.0)))
     state = {
         **found.table(),
-        "experiment": {"name": "x", "question": "Which?", "said": ""},
+        "experiment": {"name": "x", "question": "Which?", "said": "", "notes": ["No one."]},
         "machine": {"processor": "p", "cores": 1},
         "when": "2026-01-01",
         "finished": True,
@@ -95,6 +95,7 @@ def test_what_was_followed_is_a_mean_over_the_seeds(tmp_path):
     page = write_comparison(tmp_path / "page.html", state).read_text()
     assert "one: off" in page
     assert "two: off" not in page
+    assert "No one." in page
 
 
 def test_what_a_paper_has_stands_beside_it():

@@ -184,6 +184,8 @@ class Comparison:
         cut = f", with {self.pace:.0%} of the epochs" if self.pace is not None and self.pace < 1 else ""
         ended = f", {count - len(todo)} of them done" if len(todo) < count else ""
         self._say(f"{count} cells: {arms}{ended}{cut}, in {self.folder}")
+        for note in self.plan.experiment.notes:
+            self._say(note)
         if todo:
             seconds = span(sum(self._seconds(cell) for cell in todo) / self.workers)
             self._say(f"about {seconds} with {self.workers} at a time, and {size / 1e6:,.0f} MB")
@@ -235,7 +237,7 @@ class Comparison:
             "asked": self.request.same(),
             "seeds": self.everything.seeds,
             "fractions": list(self.everything.fractions),
-            "experiment": {"name": experiment.name, "question": experiment.question, "said": experiment.said},
+            "experiment": {name: getattr(experiment, name) for name in ("name", "question", "said", "notes")},
             "code": code(),
             "machine": {"processor": processor(), "cores": cores()},
             "finished": finished,

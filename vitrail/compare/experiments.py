@@ -34,6 +34,7 @@ class Experiment:
     question: str
     arms: Sequence[Arm]
     said: str = ""  # what a paper found
+    notes: Sequence[str] = ()  # what is not compared, and why
     axis: Axis | None = None
     shared: Mapping[str, Any] = field(default_factory=dict)  # what is set for all arms
     measures: Sequence[str] = ()  # names of more numbers, in ``vitrail.compare.measures``

@@ -54,8 +54,9 @@ def norms(base: Base) -> Experiment:
         arms,
         "Ba et al. 2016: LayerNorm computes the same in training and in use, whatever the batch; Wu and He 2018, "
         "figure 1: BatchNorm loses as batches get small, for its statistics are then those of few examples.",
-        over_batches([size for size in (2, 4, 8, 16, 32, 64, 128, 256) if size <= most], 1e-3, 64),
-        {**PATCHES, "optim.name": "adamw", "train.ema": 0.0, "train.accumulate": 1},  # statistics of whole batches
+        over_batches([size for size in (2, 4, 8, 16, 32, 64, 128, 256) if size <= most], 3e-3, 64),
+        # AdamW's own decay, and statistics of whole batches, which no average of weights hides.
+        {**PATCHES, "optim.name": "adamw", "optim.decay": 0.05, "train.ema": 0.0, "train.accumulate": 1},
         ("batch_statistics",),
         followed=6,
     )
@@ -78,11 +79,14 @@ def models(base: Base) -> Experiment:
         "hybrid": ("vit", lambda width: _vit(config, width, stem=stem)),
         "visual tokens": ("vit", lambda width: _vit(config, width, stem=stem, tokens=max(2, min(16, grid // 4)))),
     }
+    notes = []
     for name, (family, make) in kinds.items():
-        if family == "vit" and stem is None:  # patches that no convolutions are for
+        if family == "vit" and stem is None:
+            notes.append(f"No convolutions are known for patches of {config.patch} pixels: there is no {name}.")
             continue
         shapes = matched(family, own, list(map(make, WIDTHS[family])))
-        both = len({repr(shape) for shape in shapes.values()}) == 1
+        notes += [f"No {name} has {words} as the ViT." for words in AS_MANY if words not in shapes]
+        both = len(shapes) == len(AS_MANY) and len({repr(shape) for shape in shapes.values()}) == 1
         named = {"as many of both": next(iter(shapes.values()))} if both else shapes
         arms += [Arm(f"{name}, {words}", _named(family, shape)) for words, shape in named.items()]
     return Experiment(
@@ -92,30 +96,40 @@ def models(base: Base) -> Experiment:
         "Dosovitskiy et al. 2021, figures 3 to 5: ResNets are better with few pictures, ViTs with many; hybrids are "
         "ahead at small budgets, which vanishes for large models. Wu et al. 2020: visual tokens in place of "
         "the last convolutions are better at fewer multiply-adds.",
+        notes=notes,
     )
 
 
-WIDTHS = {"cnn": range(2, 4097, 2), "vit": range(4, 4097, 4)}  # of models that may cost as much as another
+AS_MANY: dict[str, Callable[[Cost], int]] = {
+    "as many parameters": lambda cost: cost.parameters,
+    "as many multiply-adds": lambda cost: cost.multiply_adds,
+}
+NEAR = 1.2  # times as much, or as little, that still counts as as much
+WIDTHS = {"cnn": range(1, 4097), "vit": range(4, 4097, 4)}  # of models that may cost as much as another
 
 
 def matched(family: str, wanted: Cost, shapes: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Of shapes of a family, each larger than the one before it, those that cost as much as another model: with the
-    nearest number of parameters, and of multiply-adds, each by its ratio.
+    nearest number of parameters, and of multiply-adds, each by its ratio; where none is near, none.
     """
 
     @cache
     def cost(number: int) -> Cost:
         return cost_of(configure(family, **shapes[number]))
 
-    def nearest(by: Callable[[Cost], int]) -> dict[str, Any]:
-        above = bisect_left(range(len(shapes)), by(wanted), key=lambda number: by(cost(number)))
-        near = {max(0, above - 1), min(above, len(shapes) - 1)}
-        return shapes[min(near, key=lambda number: abs(log(by(cost(number)) / by(wanted))))]
+    found = {}
+    for words, by in AS_MANY.items():
+        number, apart = _nearest(len(shapes), lambda number, by=by: log(by(cost(number)) / by(wanted)))
+        if abs(apart) <= log(NEAR):
+            found[words] = shapes[number]
+    return found
 
-    return {
-        "as many parameters": nearest(lambda one: one.parameters),
-        "as many multiply-adds": nearest(lambda one: one.multiply_adds),
-    }
+
+def _nearest(count: int, apart: Callable[[int], float]) -> tuple[int, float]:
+    """Of so many numbers that which is nearest to nothing, and how far it is: ``apart`` grows with the number."""
+    above = bisect_left(range(count), 0.0, key=apart)
+    number = min({max(0, above - 1), min(above, count - 1)}, key=lambda one: abs(apart(one)))
+    return number, apart(number)
 
 
 def _stem(patch: int) -> str | None:
