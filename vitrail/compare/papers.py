@@ -54,10 +54,10 @@ def norms(base: Base) -> Experiment:
         arms,
         "Ba et al. 2016: LayerNorm computes the same in training and in use, whatever the batch; Wu and He 2018, "
         "figure 1: BatchNorm loses as batches get small, for its statistics are then those of few examples.",
-        over_batches([size for size in (2, 4, 8, 16, 32, 64, 128, 256) if size <= most], 3e-3, 64),
+        axis=over_batches([size for size in (2, 4, 8, 16, 32, 64, 128, 256) if size <= most], 3e-3, 64),
         # AdamW's own decay, and statistics of whole batches, which no average of weights hides.
-        {**PATCHES, "optim.name": "adamw", "optim.decay": 0.05, "train.ema": 0.0, "train.accumulate": 1},
-        ("batch_statistics",),
+        shared={**PATCHES, "optim.name": "adamw", "optim.decay": 0.05, "train.ema": 0.0, "train.accumulate": 1},
+        measures=("batch_statistics",),
         followed=6,
     )
 
