@@ -108,7 +108,8 @@ def test_a_cell_that_fails_is_named_and_the_others_go_on(tmp_path):
 
 def test_what_is_wrong_is_said():
     for words, says in (
-        (("positons",), "is no experiment"),
+        (("positons",), "is no experiment; did you mean 'positions'"),
+        (("holidays",), "is no experiment; choose one of positions"),
         (("positions", "digits"), "above 0 and at most 1"),
         ((), "is no experiment"),
         (("depth", "digits", "--set", "model.depth=3"), "is what is compared"),
@@ -124,6 +125,13 @@ def test_what_is_wrong_is_said():
         varied(["model.depth=2"])
     with pytest.raises(InputError, match="leave --fractions out"):
         Comparison(Request(("norms", "digits"), fractions=(0.1,)), quiet=True)
+
+
+def test_what_no_cell_can_do_is_said_before_any_begins(tmp_path):
+    asked = Request(("digits",), vary=("model.depht=1,2",))
+    with pytest.raises(InputError, match=r"did you mean 'model\.depth'"):
+        Comparison(asked, tmp_path / "c", quiet=True).run()
+    assert not (tmp_path / "c" / "cells").exists()
 
 
 def test_several_things_are_varied_together():

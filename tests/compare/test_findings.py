@@ -59,6 +59,14 @@ def test_differences_are_paired_and_corrected_for_how_many_there_are():
     assert re.search(r"\b1: \+\d\.\d\d points \(\+", clear)
 
 
+def test_what_seeds_cannot_tell_is_called_so():
+    """One seed alone, or seeds that change nothing."""
+    (line,) = findings({"one": (0.5,), "two": (0.6,)}, places=(1.0,), seeds=1).sentences()
+    assert line == "One seed does not tell this difference from noise; give --seeds 3 or more."
+    (line,) = findings({"one": (0.5,), "two": (0.6,), "three": (0.7,)}, noise=0.0, places=(1.0,)).sentences()
+    assert line == "Seeds do not tell these 2 differences from noise: they are the same with each seed."
+
+
 def test_of_a_loss_less_is_better():
     found = findings({"one": (2.0,), "two": (1.5,)}, places=(1.0,), metric=Metric("nats", higher=False))
     (line,) = found.sentences()

@@ -171,6 +171,8 @@ class Comparison:
         """Say what will be done, and refuse what there is no room for."""
         self._try_shapes(todo)
         looked = [self.expected[cell.place] for cell in todo]
+        if looked and all(one.wrong for one in looked):
+            raise InputError(looked[0].wrong)
         size = sum(one.room for one in looked) + self.workers * max((one.meanwhile for one in looked), default=0)
         free = shutil.disk_usage(self.folder).free
         if size + SPARE > free:

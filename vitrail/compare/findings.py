@@ -145,8 +145,15 @@ class Findings:
             what = f"{'The' if clear or noise == 1 else 'All'} {other}{several}"
             lines.append(f"{what} from {first} {'are' if noise > 1 else 'is'} not more than noise.")
         if unsure:
-            lines.append(f"Of {len(unsure)} differences seeds say nothing: there is one alone, or they change nothing.")
+            lines.append(self._untold(len(unsure)))
         return [*lines, *self._crossed()]
+
+    def _untold(self, count: int) -> str:
+        """Of so many differences seeds do not tell whether they are noise."""
+        these = "this difference" if count == 1 else f"these {count} differences"
+        if len({result.cell.seed for result in self.results}) == 1:
+            return f"One seed does not tell {these} from noise; give --seeds 3 or more."
+        return f"Seeds do not tell {these} from noise: {'it is' if count == 1 else 'they are'} the same with each seed."
 
     def _crossed(self) -> list[str]:
         """Which curves cross, in words."""

@@ -21,7 +21,8 @@ CHECKPOINTS = 2 * LEARNED  # bytes for each of its weights, while it is trained
 @dataclass(frozen=True)
 class Expected:
     """Of one cell: its epochs, none of what is fitted at once or has steps; its seconds in all, bytes of memory and of
-    the disk, those of the disk that it takes until its training has ended; and fields chosen for the memory there is.
+    the disk, those of the disk that it takes until its training has ended; fields chosen for the memory there is; and
+    what is wrong with its recipe.
     """
 
     epochs: int
@@ -30,6 +31,7 @@ class Expected:
     room: int = ROOM
     meanwhile: int = 0
     fields: Mapping[str, Any] = field(default_factory=dict)
+    wrong: str = ""
 
     def of(self, epochs: int) -> float:
         """The seconds with so many epochs."""
@@ -38,14 +40,14 @@ class Expected:
 
 def expected(table: Mapping[str, Any], workers: int) -> Expected:
     """Of a cell as its recipe has it, with so many others beside it."""
-    recipe = parse_recipe(table)
     try:
+        recipe = parse_recipe(table)
         with threads(max(1, cores() // workers)):
             task = tasks[recipe.task].prepare(recipe)
             task = task if task.at_once else fitted(task)
             found = forecast(task)
-    except InputError:  # which its cell will say
-        return Expected(0, START)
+    except InputError as error:
+        return Expected(0, START, wrong=str(error))
     train, weights = task.recipe.train, 4 * cost_of(task.config).parameters
     fixed = task.at_once or train.steps is not None
     return Expected(

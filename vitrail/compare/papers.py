@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from math import log
 from typing import Any
 
@@ -117,12 +117,11 @@ def matched(family: str, wanted: Cost, shapes: Sequence[dict[str, Any]]) -> dict
     def cost(number: int) -> Cost:
         return cost_of(configure(family, **shapes[number]))
 
-    found = {}
-    for words, by in AS_MANY.items():
-        number, apart = _nearest(len(shapes), lambda number, by=by: log(by(cost(number)) / by(wanted)))
-        if abs(apart) <= log(NEAR):
-            found[words] = shapes[number]
-    return found
+    def ratio(by: Callable[[Cost], int], number: int) -> float:
+        return log(by(cost(number)) / by(wanted))
+
+    nearest = {words: _nearest(len(shapes), partial(ratio, by)) for words, by in AS_MANY.items()}
+    return {words: shapes[number] for words, (number, apart) in nearest.items() if abs(apart) <= log(NEAR)}
 
 
 def _nearest(count: int, apart: Callable[[int], float]) -> tuple[int, float]:

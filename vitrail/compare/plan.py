@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -95,9 +96,9 @@ def _experiment(request: Request) -> tuple[Experiment, Table, Task]:
     name, what = request.name, request.what
     if name == "vary":
         base = _read(what or ("digits",), request.settings)
-        task = _prepared(base)
+        task, fields = _prepared(base), " and ".join(one.partition("=")[0].strip() for one in request.vary)
         return (
-            Experiment("vary", "What does each value do?", varied(request.vary), shaped=False),
+            Experiment("vary", f"What does each value of {fields} do?", varied(request.vary), shaped=False),
             laid(base, _chosen(task)),
             task,
         )
@@ -106,9 +107,12 @@ def _experiment(request: Request) -> tuple[Experiment, Table, Task]:
         task = _prepared(override(laid({**base}, arms[0].fields), request.settings))
         return Experiment("recipes", "Which recipe is better?", arms, shaped=False), base, task
     if name not in experiments:
+        near = get_close_matches(name, experiments, n=1)
         raise InputError(
-            f"{name!r} is no experiment; choose one of {', '.join(experiments)}, or give recipes (a.toml b.toml), or "
-            f"data and what is varied (--vary model.depth=2,4,6)."
+            f"{name!r} is no experiment; did you mean {near[0]!r}?"
+            if near
+            else f"{name!r} is no experiment; choose one of {', '.join(experiments)}, or give recipes (a.toml b.toml), "
+            f"or data and what is varied (--vary model.depth=2,4,6)."
         )
     base = _read(what[1:] or ("digits",), request.settings)
     if base.get("task", "pictures") != "pictures":
