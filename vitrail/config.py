@@ -55,19 +55,25 @@ def override(fields: Mapping[str, Any], assignments: Iterable[str]) -> dict[str,
         path, equals, text = assignment.partition("=")
         if not equals or not path.strip():
             raise InputError(f"{assignment!r} assigns nothing; write a field, '=' and a value, such as optim.lr=3e-4.")
-        *parents, leaf = path.strip().split(".")
-        inner = changed
-        for parent in parents:
-            outer, inner = inner, inner.setdefault(parent, {})
-            if isinstance(inner, str):  # a part that was given by its name, and is now given options
-                inner = outer[parent] = {"name": inner}
-            if not isinstance(inner, dict):
-                raise InputError(f"{path.strip()!r} cannot be set: {parent!r} is a value, not a table of fields.")
-        value, before = _toml_value(text.strip()), inner.get(leaf)
+        inner, leaf = table_of(changed, path.strip())
+        value, before = toml_value(text.strip()), inner.get(leaf)
         if isinstance(before, dict) and isinstance(value, str):  # a name for options that were given before it
             value = {**before, "name": value}
         inner[leaf] = value
     return changed
+
+
+def table_of(fields: dict[str, Any], path: str) -> tuple[dict[str, Any], str]:
+    """The table that a field is in, given by its path, and what it is called there; tables on the way are made."""
+    *parents, leaf = path.split(".")
+    inner: Any = fields
+    for parent in parents:
+        outer, inner = inner, inner.setdefault(parent, {})
+        if isinstance(inner, str):  # a part that was given by its name, and is now given options
+            inner = outer[parent] = {"name": inner}
+        if not isinstance(inner, dict):
+            raise InputError(f"{path!r} cannot be set: {parent!r} is a value, not a table of fields.")
+    return inner, leaf
 
 
 def separated(text: str) -> list[str]:
@@ -131,7 +137,8 @@ def options(build: Callable[..., Any]) -> type[Config]:
     return create_model("Options", __base__=Config, **fields)
 
 
-def _toml_value(text: str) -> Any:
+def toml_value(text: str) -> Any:
+    """A value as TOML has it, else as text."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:

@@ -72,6 +72,10 @@ def compare(
     assignments: Annotated[
         list[str] | None, typer.Option("--set", help="Set any field of all recipes.", metavar="FIELD=VALUE")
     ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(help="Arms to run, by name: 'ViT*'. Repeatable. Default: all.", metavar="ARM"),
+    ] = None,
     workers: Annotated[
         int | None, typer.Option(help="Cells at a time. Default: as many as there are cores.", min=1, metavar="N")
     ] = None,
@@ -103,6 +107,7 @@ def compare(
         tuple(vary or ()),
         minutes,
         (*settings, *(assignments or ())),
+        tuple(only or ()),
         workers,
         again,
     )

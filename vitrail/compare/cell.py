@@ -42,10 +42,12 @@ def run_cell(folder: Path) -> None:
         run = Run(folder)
     weights = run.weights()
     values = {name: one for name, one in run.result.items() if isinstance(one, float) and name not in USUAL}
-    task = tasks[recipe.task].prepare(recipe).gathered()
-    measured = partial(_measured, names=asked["measures"], task=task)
-    values |= measured(weights)
-    moments = {step: measured(kept.weights()) for step, kept in run.history.items()} if asked["followed"] else {}
+    moments: dict[int, dict[str, float]] = {}
+    if asked["measures"]:
+        task = tasks[recipe.task].prepare(recipe).gathered()
+        measured = partial(_measured, names=asked["measures"], task=task)
+        values |= measured(weights)
+        moments = {step: measured(kept.weights()) for step, kept in run.history.items()} if asked["followed"] else {}
     counted = cost_of(weights.config)
     numbers = {
         "values": values,
@@ -54,6 +56,7 @@ def run_cell(folder: Path) -> None:
         "multiply_adds": counted.multiply_adds,
         "seconds": run.result.get("seconds", 0.0),
         "steps": run.result.get("steps", 0),
+        "epochs": run.result.get("epochs", 0),
         "part": run.result.get("part", ""),
         "tested": run.result.get("tested", 0),
         "by": asked["by"],
@@ -74,7 +77,6 @@ def _measured(weights: Weights, names: Sequence[str], task: Task) -> dict[str, f
 def main(folder: Path) -> int:
     """Run it; the status of the process."""
     failed = folder.with_name(f"{folder.name}.{FAILED}")
-    failed.unlink(missing_ok=True)
     try:
         run_cell(folder)
     except (Interrupted, KeyboardInterrupt):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import vitrail
+from vitrail.beginning import PACKAGES
 from vitrail.compare.experiments import Arm, Axis
 from vitrail.files import read_json
 
@@ -50,6 +51,7 @@ class Result:
     multiply_adds: int
     seconds: float
     steps: int
+    epochs: float = 0.0
     part: str = ""  # of the data, which it was measured on: test, or validation
     tested: int = 0  # how many examples that are
     moments: Sequence[tuple[int, Mapping[str, float]]] = ()  # numbers on its way, by the steps they were had after
@@ -75,7 +77,8 @@ def read_result(cell: Cell, folder: Path) -> Result:
     """What a finished cell wrote; numbers that are none are left out."""
     table = read_json(folder / cell.name / DONE)
     values = {name: value for name, value in table["values"].items() if value is not None}
-    numbers = {name: table[name] for name in ("parameters", "multiply_adds", "seconds", "steps", "part", "tested")}
+    names = ("parameters", "multiply_adds", "seconds", "steps", "epochs", "part", "tested")
+    numbers = {name: table[name] for name in names}
     return Result(cell, values, **numbers, moments=[(step, found) for step, found in table["moments"]])
 
 
@@ -87,7 +90,8 @@ def slug(name: str) -> str:
 @cache
 def code() -> str:
     """What tells this code from other code whose numbers may be others."""
-    digest, root = blake2b(version("torch").encode(), digest_size=8), Path(vitrail.__file__).parent
+    packages = {name: version(name) for name in PACKAGES if name != "vitrail"}  # whose own files are read
+    digest, root = blake2b(repr(packages).encode(), digest_size=8), Path(vitrail.__file__).parent
     modules = [file for folder in FOLDERS for file in sorted((root / folder).rglob("*.py"))]
     for file in [*modules, *(root / name for name in FILES)]:
         digest.update(file.read_bytes())

@@ -13,11 +13,11 @@ from typing import Any
 from vitrail.compare.cell import STOPPED
 from vitrail.compare.cells import Cell, code, digest
 from vitrail.compare.findings import Findings
-from vitrail.compare.forecasts import START, Expected, expected, together
+from vitrail.compare.forecasts import Expected, elapsed, expected, paced, together
 from vitrail.compare.plan import laid, planned, seldom
 from vitrail.compare.processes import run_all
 from vitrail.compare.request import Request
-from vitrail.compare.sources import digest_of, sources_of
+from vitrail.compare.sources import digest_of, placeless, sources_of
 from vitrail.compare.store import FIGURE, PAGE, TABLE, Mark, Store, refuse
 from vitrail.config import assignments
 from vitrail.errors import InputError
@@ -45,6 +45,7 @@ def compare(
     vary: Mapping[str, Sequence[Any]] | Iterable[str] = (),
     minutes: float | None = None,
     settings: Mapping[str, Any] | Iterable[str] = (),
+    only: Sequence[str] = (),
     workers: int | None = None,
     again: bool = False,
     quiet: bool = False,
@@ -64,6 +65,7 @@ def compare(
         tuple(vary),
         minutes,
         tuple(assignments(settings)),
+        tuple(only),
         workers,
         again,
     )
@@ -87,7 +89,6 @@ class Comparison:
         self.workers = max(1, min(request.workers or cores(), len(self.plan.tables)))
         self.expected: dict[str, Expected] = {}  # of a cell at each place
         self.digests: dict[tuple[str, ...], str] = {}  # of data and weights, by their paths
-        self.failed: dict[str, str] = {}
 
     @property
     def command(self) -> str:
@@ -130,14 +131,12 @@ class Comparison:
         new = {cell: table for cell, table in tables.items() if cell.place not in self.pinned}
         self._try_shapes(new)
         if self.request.minutes is not None and self.pace is None:
-            training = sum(self.expected[cell.place].seconds - START for cell in new)
-            given = 60 * self.request.minutes * self.workers - START * len(new)
-            self.pace = min(1.0, max(0.0, given) / max(training, 1e-9))
+            self.pace = paced([self.expected[cell.place] for cell in new], 60 * self.request.minutes, self.workers)
         for cell, table in new.items():
             found = self.expected[cell.place]
             fields = dict(found.fields)
             if self.pace is not None and found.epochs:
-                fields["train.epochs"] = max(1, round(self.pace * found.epochs))
+                fields["train.epochs"] = found.cut(self.pace)
                 often = table.get("train", {}).get("evaluate")
                 fields |= {"train.evaluate": min(often, fields["train.epochs"])} if often else {}
             self.pinned[cell.place] = fields
@@ -156,7 +155,8 @@ class Comparison:
         sources = sources_of(table)
         if sources not in self.digests:
             self.digests[sources] = digest_of(sources)
-        return {"code": code(), "recipe": digest({**table, "measured": self._measured}), "data": self.digests[sources]}
+        recipe = digest({**placeless(table), "measured": self._measured})
+        return {"code": code(), "recipe": recipe, "data": self.digests[sources]}
 
     @property
     def _measured(self) -> dict[str, Any]:
@@ -165,7 +165,7 @@ class Comparison:
 
     def _wanted(self, cell: Cell) -> bool:
         """Whether it is asked for now, and not only before."""
-        return self.request.asks_for(cell.seed, cell.at, fractions=self.plan.experiment.axis is None)
+        return self.request.asks_for(cell.arm.name, cell.seed, cell.at if self.everything.fractions else None)
 
     def _announce(self, todo: Tables) -> None:
         """Say what will be done, and refuse what there is no room for."""
@@ -189,7 +189,7 @@ class Comparison:
         for note in self.plan.experiment.notes:
             self._say(note)
         if todo:
-            seconds = span(sum(self._seconds(cell) for cell in todo) / self.workers)
+            seconds = span(elapsed(map(self._seconds, todo), self.workers))
             self._say(f"about {seconds} with {self.workers} at a time, and {size / 1e6:,.0f} MB")
 
     def _seconds(self, cell: Cell) -> float:
@@ -220,12 +220,11 @@ class Comparison:
         if status == STOPPED:
             self._say(f"warning: {cell.name} was stopped, and goes on with the same command")
             return
-        self.failed[cell.name] = self.store.why_failed(cell)
-        self._say(f"warning: {cell.name} failed: {self.failed[cell.name]}")
+        self._say(f"warning: {cell.name} failed: {self.store.why_failed(cell, status)}")
 
     def _ended(self, cell: Cell) -> bool:
         """Whether it came to its numbers, or failed."""
-        return self.store.done(cell) or cell.name in self.failed
+        return self.store.done(cell) or self.store.failed(cell)
 
     # What came of it.
 
@@ -239,6 +238,7 @@ class Comparison:
             "asked": self.request.same(),
             "seeds": self.everything.seeds,
             "fractions": list(self.everything.fractions),
+            "only": list(self.everything.only),
             "experiment": {name: getattr(experiment, name) for name in ("name", "question", "said", "notes")},
             "code": code(),
             "machine": {"processor": processor(), "cores": cores()},
@@ -247,7 +247,7 @@ class Comparison:
             "pace": self.pace,
             "pinned": self.pinned,
             "timed": self.plan.timed,
-            "failed": self.failed,
+            "failed": {cell.name: self.store.why_failed(cell) for cell in self.plan.tables if self.store.failed(cell)},
             **findings.table(),
         }
         self.store.write(state)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from vitrail.config import override, separated
+from vitrail.config import separated, toml_value
 from vitrail.errors import InputError
 from vitrail.registry import Registry
 
@@ -70,9 +70,9 @@ def over_fractions(values: Sequence[float], usual: float = 1.0) -> Axis:
     """Parts of the pictures to train on; where none are asked for, the one that the recipe uses."""
 
     def fields(fraction: float) -> dict[str, Any]:
-        return {"data.use": fraction} if values and fraction != usual else {}
+        return {"data.use": fraction} if fraction != usual else {}
 
-    return Axis("fraction of the data", list(values) or [1.0], fields)
+    return Axis("fraction of the data", list(values) or [usual], fields)
 
 
 def varied(assignments: Sequence[str]) -> list[Arm]:
@@ -88,13 +88,8 @@ def varied(assignments: Sequence[str]) -> list[Arm]:
         if name.strip() == "train.seed":
             raise InputError("train.seed is what --seeds is for; leave it out of --vary.")
         arms = [
-            Arm(f"{arm.name}, {name}={value}".lstrip(", "), {**arm.fields, name.strip(): _read(value)})
+            Arm(f"{arm.name}, {name}={value}".lstrip(", "), {**arm.fields, name.strip(): toml_value(value)})
             for arm in arms
             for value in each
         ]
     return arms
-
-
-def _read(text: str) -> Any:
-    """A value as ``--set`` reads it."""
-    return override({}, [f"value={text}"])["value"]

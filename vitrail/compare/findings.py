@@ -244,6 +244,7 @@ class Findings:
             "multiply_adds": result.multiply_adds,
             "seconds": result.seconds,
             "steps": result.steps,
+            "epochs": result.epochs,
         }
         return {"arm": cell.arm.name, self.axis.name: cell.at, "seed": cell.seed, **result.values, **rest}
 

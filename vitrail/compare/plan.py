@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from vitrail.compare.cells import Cell, cells
 from vitrail.compare.experiments import Arm, Axis, Base, Experiment, experiments, over_fractions, varied
 from vitrail.compare.request import Request
-from vitrail.config import override
+from vitrail.config import override, table_of, toml_value
 from vitrail.errors import InputError
 from vitrail.families import ViTConfig, known_as
 from vitrail.tasks import parse_recipe, read_recipe
@@ -49,20 +49,45 @@ def planned(request: Request, timed: Mapping[str, Table] | None = None) -> Plan:
     if request.fractions and base.get("task", "pictures") != "pictures":
         raise InputError(f"--fractions are of pictures, and this is {base['task']}; leave them out.")
     axis = axis or over_fractions(sorted(set(request.fractions)), base.get("data", {}).get("use", 1.0))
-    names = [arm.name for arm in experiment.arms]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise InputError(f"{twice!r} is there twice; what is compared goes by different names.")
-    fields = _settings(request, experiment, axis)
+    experiment = _wanted(experiment, request)
+    settings = _settings(request, experiment, axis, base)
+    arm_tables = {
+        arm.name: _filled(_arm_table(base, arm, experiment, settings), arm, experiment) for arm in experiment.arms
+    }
     tables = {
-        cell: _table(base, cell, axis, experiment, fields) for cell in cells(experiment.arms, request.seeds, axis)
+        cell: laid(arm_tables[cell.arm.name], {**axis.fields(cell.at), "train.seed": cell.seed})
+        for cell in cells(experiment.arms, request.seeds, axis)
     }
     tables, timed = _timed(tables, axis, dict(timed or {}))
-    own = set(fields) | {one.partition("=")[0].strip() for one in request.vary}  # what someone has said
+    own = set(settings) | {one.partition("=")[0].strip() for one in request.vary}  # what someone has said
     if request.fractions and "train.epochs" not in own:
         tables = {cell: _longer(table, cell.at) for cell, table in tables.items()}
     _same_examples(tables)
     return Plan(experiment, axis, task.metric, tables, frozenset(own), timed)
+
+
+def _wanted(experiment: Experiment, request: Request) -> Experiment:
+    """With those of its arms that are wanted, which go by different names."""
+    names = [arm.name for arm in experiment.arms]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise InputError(f"{twice!r} is there twice; what is compared goes by different names.")
+    for pattern in request.only:
+        if not any(replace(request, only=(pattern,)).wants(name) for name in names):
+            raise InputError(f"--only {pattern!r} is none of what is compared: {'; '.join(names)}.")
+    return replace(experiment, arms=[arm for arm in experiment.arms if request.wants(arm.name)])
+
+
+def _filled(table: Table, arm: Arm, experiment: Experiment) -> Table:
+    """With what an arm's recipe leaves open, which the data choose: once, as of all of them, lest a shape differ with
+    the fraction of the data.
+    """
+    if experiment.name != "recipes" and ("model.name" not in arm.fields or experiment.shaped):
+        return table  # the rest of which was chosen for what all arms start from
+    try:
+        return laid(table, _chosen(_prepared(table)))
+    except InputError:  # which its cells will say, each for itself
+        return table
 
 
 def _longer(table: Table, fraction: float) -> Table:
@@ -171,42 +196,47 @@ def _recipes(paths: Sequence[str]) -> tuple[list[Arm], Table]:
     return arms, {"task": kinds.pop()}
 
 
-def _settings(request: Request, experiment: Experiment, axis: Axis) -> dict[str, Any]:
-    """What is set for all arms, which is not what they differ by."""
-    fields = _flat(override({}, request.settings))
+def _settings(request: Request, experiment: Experiment, axis: Axis, base: Table) -> dict[str, str]:
+    """What is set for all arms, which is not what they differ by: assignments, by the paths of fields."""
+    override({}, request.settings)  # which says what is none
+    settings = {one.partition("=")[0].strip(): one for one in request.settings}
     every = set.intersection(*(set(arm.fields) for arm in experiment.arms))
     apart = {name for name in every if len({repr(arm.fields[name]) for arm in experiment.arms}) > 1}
     cut = axis.fields(axis.values[0])
-    for name in fields:
-        if name in apart and experiment.name != "recipes":
+    for name in settings:
+        if any(name == one or name.startswith(f"{one}.") for one in apart) and experiment.name != "recipes":
             raise InputError(f"{name} is what is compared; leave it out of --set.")
         if name in (*cut, "train.seed") or (name == "data.use" and request.fractions):
             raise InputError(f"{name} is what cells differ by; leave it out of --set.")
-    if request.fractions and any("data.use" in arm.fields for arm in experiment.arms):
+        if name == "train.minutes":
+            raise InputError("train.minutes would end each cell by the clock; give --minutes, which is for all of it.")
+    uses = [base.get("data", {}).get("use", 1.0), *(arm.fields.get("data.use", 1.0) for arm in experiment.arms)]
+    if request.fractions and any(one != 1 for one in uses):
         raise InputError("data.use is what --fractions are; leave those out, or let nothing else say it.")
-    return fields
+    return settings
 
 
-def _table(base: Table, cell: Cell, axis: Axis, experiment: Experiment, settings: Mapping[str, Any]) -> Table:
-    """The recipe of a cell: the base, what all arms have, what the arm has, what was set, and what the place has.
+def _arm_table(base: Table, arm: Arm, experiment: Experiment, settings: Mapping[str, str]) -> Table:
+    """The recipe of an arm: the base, what all arms have, what the arm has, and what was set.
 
     Where arms have a shape of their own, what was set of a model is what they begin with.
     """
     shared = {**experiment.shared, **({"train.keep": experiment.followed} if experiment.followed else {})}
     shared = {name: value for name, value in shared.items() if name not in settings}
-    model = {name: value for name, value in settings.items() if name.startswith("model.")}
-    table, given = laid(base, model), {**shared, **cell.arm.fields}
+    model = {name: text for name, text in settings.items() if name.startswith("model.")}
+    table, given = override(base, model.values()), {**shared, **arm.fields}
     own = table.get("model", {}).get("name", "vit")
     if "model.name" in given:  # another model, with none of the base's fields but what pictures it is shown
         shown = {f"model.{name}": value for name, value in table.get("model", {}).items() if name in SHOWN}
         table["model"], given = {}, shown | given
         if known_as(own)[0] is not known_as(given["model.name"])[0]:
             table.pop("optim", None)  # nor what it was learned by
-    rest = {name: value for name, value in settings.items() if name not in model or not experiment.shaped}
-    changed = next((name for name in model if cell.arm.fields.get(name, model[name]) != model[name]), None)
-    if changed is not None and experiment.shaped and "model.name" not in cell.arm.fields:
-        raise InputError(f"{cell.arm.name!r} has {changed}={given[changed]!r} of its own; leave it out of --set.")
-    return laid(table, {**given, **rest, **axis.fields(cell.at), "train.seed": cell.seed})
+    rest = [text for name, text in settings.items() if name not in model or not experiment.shaped]
+    values = {name: toml_value(text.partition("=")[2].strip()) for name, text in model.items()}
+    changed = next((name for name, value in values.items() if arm.fields.get(name, value) != value), None)
+    if changed is not None and experiment.shaped and "model.name" not in arm.fields:
+        raise InputError(f"{arm.name!r} has {changed}={given[changed]!r} of its own; leave it out of --set.")
+    return override(laid(table, given), rest)
 
 
 def _same_examples(tables: Mapping[Cell, Table]) -> None:
@@ -224,12 +254,7 @@ def laid(table: Table, fields: Mapping[str, Any]) -> Table:
     """A table with some fields set, each by its path."""
     changed = deepcopy(table)
     for path, value in fields.items():
-        *parents, leaf = path.split(".")
-        inner = changed
-        for parent in parents:
-            inner = inner.setdefault(parent, {})
-            if not isinstance(inner, dict):
-                raise InputError(f"{path!r} cannot be set: {parent!r} is a value, not a table of fields.")
+        inner, leaf = table_of(changed, path)
         inner[leaf] = value
     return changed
 

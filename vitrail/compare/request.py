@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from fnmatch import fnmatch
 from typing import Any, Self
 
 
@@ -15,6 +16,7 @@ class Request:
     vary: tuple[str, ...] = ()
     minutes: float | None = None
     settings: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()  # patterns of the arms that are wanted; none: all of them
     workers: int | None = None
     again: bool = False
 
@@ -34,6 +36,7 @@ class Request:
         words += ["--minutes", f"{self.minutes:.12g}"] if self.minutes is not None else []
         words += ["--workers", str(self.workers)] if self.workers is not None else []
         words += [word for one in self.settings for word in ("--set", one)]
+        words += [word for one in self.only for word in ("--only", one)]
         return [*words, "--out", out]
 
     def same(self) -> dict[str, Any]:
@@ -41,11 +44,20 @@ class Request:
         return {"what": list(self.what), "vary": list(self.vary), "minutes": self.minutes, "set": list(self.settings)}
 
     def and_before(self, state: Mapping[str, Any]) -> Self:
-        """With the seeds and fractions that were asked for before, whose cells are kept."""
-        fractions = {*(self.fractions or (1.0,)), *state.get("fractions", ())}
+        """With the seeds, fractions and arms that were asked for before, whose cells are kept."""
+        if not state:
+            return self
+        fractions = {*(self.fractions or (1.0,)), *(state.get("fractions") or (1.0,))}
         several = tuple(sorted(fractions)) if fractions != {1.0} else self.fractions
-        return replace(self, seeds=max(self.seeds, state.get("seeds", 0)), fractions=several)
+        before = tuple(state.get("only", ()))
+        only = tuple(dict.fromkeys([*before, *self.only])) if before and self.only else ()
+        return replace(self, seeds=max(self.seeds, state.get("seeds", 0)), fractions=several, only=only)
 
-    def asks_for(self, seed: int, at: float, *, fractions: bool) -> bool:
-        """Whether a cell is among those asked for now; ``fractions`` of what is compared over those."""
-        return seed < self.seeds and (not fractions or at in (self.fractions or (1.0,)))
+    def asks_for(self, arm: str, seed: int, fraction: float | None) -> bool:
+        """Whether a cell is among those asked for now; with a fraction of the data, where that is what differs."""
+        there = fraction is None or fraction in (self.fractions or (1.0,))
+        return seed < self.seeds and self.wants(arm) and there
+
+    def wants(self, arm: str) -> bool:
+        """Whether an arm is among those asked for."""
+        return not self.only or any(fnmatch(arm.lower(), pattern.lower()) for pattern in self.only)

@@ -21,6 +21,25 @@ def sources_of(table: Mapping[str, Any]) -> tuple[str, ...]:
     return (str(data.get("source")), *(str(path) for path in paths if path is not None))
 
 
+def placeless(table: Mapping[str, Any]) -> dict[str, Any]:
+    """A recipe without where files are, whose contents tell them from others: what it says is the same wherever they
+    are.
+    """
+    placed = {(section, "path") for section in SECTIONS} | {("weights", "names"), ("data", "files")}
+    placed |= {("data", name) for name in ("validation", "test")}
+
+    def kept(section: str, name: str, value: Any) -> bool:
+        local = isinstance(value, list | tuple) or (isinstance(value, str) and not value.startswith("hf:"))
+        return not (local and (section, name) in placed)
+
+    return {
+        section: {name: value for name, value in fields.items() if kept(section, name, value)}
+        if isinstance(fields, Mapping)
+        else fields
+        for section, fields in table.items()
+    }
+
+
 def digest_of(sources: tuple[str, ...]) -> str:
     """Of the contents of all their files, and of where each is in its folder, which may say its class."""
     digest = blake2b(repr(sources[0]).encode(), digest_size=8)

@@ -9,6 +9,7 @@ OUT/cells/ARM/...    the runs
 """
 
 import shutil
+import signal
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,19 +79,27 @@ class Store:
     def remove(self, cells: Iterable[Cell]) -> None:
         """So that they begin anew."""
         for cell in cells:
-            shutil.rmtree(self.path(cell))
+            shutil.rmtree(self.path(cell), ignore_errors=True)
 
     def ask(self, cell: Cell, recipe: Mapping[str, Any], mark: Mark, **more: Any) -> Path:
         """Write what a cell is to do, which its process reads; the folder of its run."""
         folder = self.path(cell)
         make_folder(folder.parent)
+        _beside(folder, FAILED).unlink(missing_ok=True)
         write_json(_beside(folder, ASKED), {"recipe": recipe, "by": mark, **more})
         return folder
 
-    def why_failed(self, cell: Cell) -> str:
-        """What a cell said of its end, or where to look."""
-        folder = self.path(cell)
-        return str(_table(_beside(folder, FAILED)).get("why", "")) or f"see {_beside(folder, 'log')}"
+    def failed(self, cell: Cell) -> bool:
+        """Whether it came to no numbers when it last ran."""
+        return not self.done(cell) and _beside(self.path(cell), FAILED).is_file()
+
+    def why_failed(self, cell: Cell, status: int | None = None) -> str:
+        """What a cell said of its end; of one that could say nothing, how its process ended, and where to look."""
+        path = _beside(self.path(cell), FAILED)
+        if status is not None and not path.is_file():
+            log = _beside(self.path(cell), "log")
+            write_json(path, {"why": f"its process ended {_status(status)}; see {str(log)!r}"})
+        return str(_table(path).get("why", ""))
 
     def results(self, cells: Iterable[Cell]) -> list[Result]:
         """Of those that are done."""
@@ -109,6 +118,14 @@ def refuse(others: Sequence[tuple[Cell, str]], folder: Path) -> None:
             f"{len(others)} of the cells in {str(folder)!r} were made by other {why}, such as {cell.name}, and may not "
             f"be comparable; run them anew with --again, or choose another --out."
         )
+
+
+def _status(status: int) -> str:
+    """How a process ended, in words: with a status, or by a signal."""
+    if status >= 0:
+        return f"with status {status}"
+    memory = ", as where memory runs out" if -status == signal.SIGKILL else ""
+    return f"by {signal.Signals(-status).name}{memory}"
 
 
 def _beside(folder: Path, what: str) -> Path:

@@ -206,6 +206,16 @@ class Task(ABC):
         """With the examples at hand: what may take minutes, such as decoding them."""
         return self
 
+    def gathering(self) -> float:
+        """About how many seconds that takes, one example after the other."""
+        return 0.0
+
+    def stand_in(self) -> Self | None:
+        """With noise for examples, so that what a step takes can be tried before they are at hand; None of a task that
+        cannot.
+        """
+        return None
+
     @property
     def counts(self) -> tuple[int, int]:
         """How many examples there are to learn from, and to measure on, as far as is known before they are at hand."""

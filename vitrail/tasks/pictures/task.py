@@ -1,6 +1,7 @@
 """Labelling pictures, as a task."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from hashlib import blake2b
@@ -8,6 +9,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, cast
 
+import torch
 from torch import Tensor, nn
 
 from vitrail.data import (
@@ -15,13 +17,16 @@ from vitrail.data import (
     Found,
     Normalise,
     Parts,
+    Pictures,
     Survey,
+    Unreadable,
     View,
     collect,
     find,
     from_idx,
     idx_parts,
     in_memory,
+    read_pixels,
     sources,
     survey,
 )
@@ -60,6 +65,8 @@ if TYPE_CHECKING:
     from vitrail.families import ViT
     from vitrail.families.gaussian.model import Gaussian
     from vitrail.weights import Weights
+
+TRIED = 16  # pictures that are read, to know how long all of them take
 
 
 @tasks.add("pictures")
@@ -130,6 +137,22 @@ class PictureTask(Task):
             return task
         config = config_of(self.recipe, len(parts.train.names), self.given)  # no picture of a class could be read
         return _adapted(replace(task, config=config))
+
+    def gathering(self) -> float:
+        if self.files is None:
+            return 0.0
+        items, view = self.files.items, self.view
+        some, began = items[:: max(1, len(items) // TRIED)], perf_counter()
+        for item in some:
+            with suppress(Unreadable):
+                read_pixels(item.file, view.size, view.channels, view.fit)
+        return (perf_counter() - began) * len(items) / len(some)
+
+    def stand_in(self) -> "PictureTask":
+        count, view = 2 * self.recipe.train.batch, self.view
+        noise = torch.randint(0, 256, (count, view.channels, *view.size), dtype=torch.uint8)
+        pictures = Pictures.of(noise, torch.arange(count) % len(self.names), self.names, "noise")
+        return replace(self, files=None, decoded=Parts(pictures, pictures, "noise", count))
 
     @property
     def parts(self) -> Parts:
