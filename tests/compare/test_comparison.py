@@ -151,7 +151,8 @@ def test_what_is_wrong_is_said():
         (("positons",), "is no experiment; did you mean 'positions'"),
         (("holidays",), "is no experiment; choose one of positions"),
         (("positions", "digits"), "above 0 and at most 1"),
-        ((), "is no experiment"),
+        ((), "nothing is said that could be compared; choose one of positions"),
+        (("digits", "models"), "it comes first: vitrail compare models digits"),
         (("depth", "digits", "--set", "model.depth=3"), "is what is compared"),
         (("depth", "digits", "--set", "train.seed=3"), "is what cells differ by"),
     ):
@@ -281,6 +282,8 @@ def test_what_cells_take_is_said_and_refused_where_there_is_no_room(tmp_path, mo
     assert re.search(
         r"4 cells: 2 arms x 2 seeds, in .*\nabout \d+ s with \d at a time, and \d+ MB", capsys.readouterr().err
     )
+    Comparison(replace(asked, only=("*=2",)), tmp_path / "c").run()
+    assert "4 cells: 2 arms x 2 seeds, 2 of them left for later, in" in capsys.readouterr().err
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=2**30 + 10))
     with pytest.raises(InputError, match=r"4 cells take about .* GB, and 1.1 GB are free"):
         Comparison(asked, tmp_path / "c", quiet=True).run()

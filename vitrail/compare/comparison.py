@@ -181,11 +181,13 @@ class Comparison:
                 f"{str(self.folder)!r}; choose another --out, or fewer seeds."
             )
         count, places, seeds = len(self.plan.tables), self.plan.axis.values, self.everything.seeds
-        over = f" x {len(places)} of {self.plan.axis.name}" if len(places) > 1 else ""
-        arms = f"{len(self.plan.experiment.arms)} arms{over} x {seeds} seed{'s' * (seeds > 1)}"
+        over = f" x {len(places)} values of {self.plan.axis.name}" if len(places) > 1 else ""
+        arms = f"{_several(len(self.plan.experiment.arms), 'arm')}{over} x {_several(seeds, 'seed')}"
         cut = f", with {self.pace:.0%} of the epochs" if self.pace is not None and self.pace < 1 else ""
-        ended = f", {count - len(todo)} of them done" if len(todo) < count else ""
-        self._say(f"{count} cells: {arms}{ended}{cut}, in {self.folder}")
+        done = sum(self.store.done(cell) for cell in self.plan.tables if cell not in todo)
+        left = count - done - len(todo)
+        ended = f", {done} of them done" * bool(done) + f", {left} of them left for later" * bool(left)
+        self._say(f"{_several(count, 'cell')}: {arms}{ended}{cut}, in {self.folder}")
         for note in self.plan.experiment.notes:
             self._say(note)
         if todo:
@@ -272,3 +274,7 @@ class Comparison:
 
     def _working(self, what: str) -> AbstractContextManager[None]:
         return nullcontext() if self.quiet else working(what)
+
+
+def _several(count: int, what: str) -> str:
+    return f"{count:,} {what}{'s' * (count != 1)}"

@@ -132,13 +132,7 @@ def _experiment(request: Request) -> tuple[Experiment, Table, Task]:
         task = _prepared(override(laid({**base}, arms[0].fields), request.settings))
         return Experiment("recipes", "Which recipe is better?", arms, shaped=False), base, task
     if name not in experiments:
-        near = get_close_matches(name, experiments, n=1)
-        raise InputError(
-            f"{name!r} is no experiment; did you mean {near[0]!r}?"
-            if near
-            else f"{name!r} is no experiment; choose one of {', '.join(experiments)}, or give recipes (a.toml b.toml), "
-            f"or data and what is varied (--vary model.depth=2,4,6)."
-        )
+        raise InputError(_no_experiment(what))
     base = _read(what[1:] or ("digits",), request.settings)
     if base.get("task", "pictures") != "pictures":
         raise InputError(f"{name} is compared on pictures; vary fields of other tasks with --vary.")
@@ -146,6 +140,21 @@ def _experiment(request: Request) -> tuple[Experiment, Table, Task]:
     if not isinstance(task.config, ViTConfig):
         raise InputError(f"{name} begins with a ViT; leave model.name out.")
     return experiments[name](Base(task.config, task.counts[0])), laid(base, _chosen(task)), task
+
+
+def _no_experiment(what: Sequence[str]) -> str:
+    """What was meant by words of which the first is none."""
+    choices = (
+        f"choose one of {', '.join(experiments)}, or give recipes (a.toml b.toml), or data and what is varied "
+        f"(--vary model.depth=2,4,6)"
+    )
+    if not what:
+        return f"nothing is said that could be compared; {choices}."
+    name, *rest = what
+    if rest and rest[0] in experiments:
+        return f"{name!r} is no experiment, and {rest[0]!r} is one; it comes first: vitrail compare {rest[0]} {name}."
+    near = get_close_matches(name, experiments, n=1)
+    return f"{name!r} is no experiment; did you mean {near[0]!r}?" if near else f"{name!r} is no experiment; {choices}."
 
 
 def _chosen(task: Task) -> dict[str, Any]:

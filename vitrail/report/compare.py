@@ -75,19 +75,23 @@ def _followed(state: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _mean(one: Mapping[str, Any] | None, show: Any, most: int = 0) -> str:
+def _mean(one: Mapping[str, Any] | None, show: Any, most: int) -> str:
     """A mean and half its interval; with how many seeds it is of, if others are of more."""
     if one is None:
         return ""
-    if one["low"] is None:
-        return f"{show(one['value'])} (one seed)"
-    some = f" ({one['count']} seeds)" if one["count"] < most else ""
-    return f"{show(one['value'])} ± {show((one['high'] - one['low']) / 2)}{some}"
+    half = "" if one["low"] is None else f" ± {show((one['high'] - one['low']) / 2)}"
+    some = f" ({one['count']} seed{'s' * (one['count'] > 1)})" if one["count"] < most else ""
+    return f"{show(one['value'])}{half}{some}"
+
+
+def _most(state: Mapping[str, Any], name: str) -> int:
+    """How many seeds the means of a number are of, at most."""
+    return max(one["count"] for arm in state["arms"] for one in arm["means"][name] if one)
 
 
 def _means(state: Mapping[str, Any], metric: Metric) -> Table:
     places = state["axis"]["values"]
-    rows, most = [], max(one["count"] for arm in state["arms"] for one in arm["means"][metric.name] if one)
+    rows, most = [], _most(state, metric.name)
     for arm in state["arms"]:
         cells = [_mean(one, metric.show, most) for one in arm["means"][metric.name]]
         published = [] if not _published(state) else ["" if arm["published"] is None else f"{arm['published']:.2%}"]
@@ -96,7 +100,9 @@ def _means(state: Mapping[str, Any], metric: Metric) -> Table:
     at = [f">{metric.name}"] if len(places) == 1 else [f">{state['axis']['name']} {place:g}" for place in places]
     return Table(
         title=f"Means of {metric.name}",
-        note="Over the seeds, with the half of the interval in which the mean of many more lies with 95 %.",
+        note="Over the seeds, with the half of the interval in which the mean of many more lies with 95 %."
+        if most > 1
+        else "Of one seed, which has no intervals.",
         wide=True,
         columns=(
             "arm",
@@ -145,7 +151,8 @@ def _more(state: Mapping[str, Any], metric: Metric) -> list[Table]:
     tables, places = [], state["axis"]["values"]
     for name in _charted(state, metric)[1:]:
         show = (lambda value: f"{value:.1%}") if name in state["percent"] else (lambda value: f"{value:.3g}")
-        rows = [[arm["name"], *(_mean(one, show) for one in arm["means"][name])] for arm in state["arms"]]
+        most, arms = _most(state, name), [arm for arm in state["arms"] if any(arm["means"][name])]
+        rows = [[arm["name"], *(_mean(one, show, most) for one in arm["means"][name])] for arm in arms]
         at = [f">{name}"] if len(places) == 1 else [f">{state['axis']['name']} {place:g}" for place in places]
         tables.append(Table(title=name[:1].upper() + name[1:], wide=True, columns=("arm", *at), rows=rows))
     return tables
