@@ -175,6 +175,19 @@ def test_what_no_cell_can_do_is_said_before_any_begins(tmp_path):
     assert not (tmp_path / "c" / "cells").exists()
 
 
+def test_comparisons_of_other_things_are_in_folders_of_their_own(tmp_path, monkeypatch):
+    (tmp_path / "My photos").mkdir()
+    monkeypatch.chdir(tmp_path / "My photos")
+    for what, vary, name in (
+        (("positions",), (), "compare-positions"),
+        (("models", "a/Photos/"), (), "compare-models-photos"),
+        (("models", "."), (), "compare-models-my-photos"),
+        (("digits",), ("model.depth=1,2", "optim.lr=1e-3,1e-2"), "compare-digits-model.depth-optim.lr"),
+        (("x/a.toml", "x/b.toml"), (), "compare-a-b"),
+    ):
+        assert Request(what, vary=vary).folder == name
+
+
 def test_several_things_are_varied_together():
     names = [arm.name for arm in varied(["model.depth=2,4", "optim.lr=1e-3,1e-2"])]
     assert names == [

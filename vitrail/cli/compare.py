@@ -80,7 +80,7 @@ def compare(
         int | None, typer.Option(help="Cells at a time. Default: as many as there are cores.", min=1, metavar="N")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder to write. Default: runs/compare-WHAT.", metavar="OUT")
+        Path | None, typer.Option(help="Folder to write. Default: runs/compare- and what is compared.", metavar="OUT")
     ] = None,
     again: Annotated[
         bool, typer.Option("--again", help="Run cells anew that other code or other data have made.")

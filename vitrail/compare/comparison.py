@@ -78,7 +78,7 @@ class Comparison:
     def __init__(self, request: Request, out: Path | None = None, *, quiet: bool = False) -> None:
         self.request, self.quiet = request, quiet
         self.progress: Progress = silent if quiet else counted
-        self.folder = out or Path("runs") / f"compare-{request.name}"
+        self.folder = out or Path("runs") / request.folder
         self.store = Store(self.folder)
         with self._working("Starting ..."):
             before = self.store.state(request)

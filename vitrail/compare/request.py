@@ -3,7 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
+from pathlib import Path
 from typing import Any, Self
+
+from vitrail.compare.cells import slug
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,13 @@ class Request:
             return "vary"
         recipes = len(self.what) > 1 and all(one.endswith(".toml") for one in self.what)
         return "recipes" if recipes else (self.what or ("",))[0]
+
+    @property
+    def folder(self) -> str:
+        """What its folder is called, unless someone says: by the experiment, the data, and the fields that vary."""
+        stems = [Path(one).resolve().stem if Path(one).exists() else Path(one).stem for one in self.what]
+        fields = [one.partition("=")[0].strip() for one in self.vary]
+        return "-".join(["compare", *filter(None, map(slug, [*stems, *fields]))])
 
     def words(self, out: str) -> list[str]:
         """The command that asks for it."""
