@@ -2,6 +2,7 @@
 
 import csv
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from scipy import stats
 from vitrail.compare.cells import Cell, Result
 from vitrail.compare.experiments import Arm, Experiment, over_fractions
 from vitrail.compare.findings import Findings
-from vitrail.compare.table import table_of
+from vitrail.compare.table import long_table_of, table_of
 from vitrail.report.compare import write_comparison
 from vitrail.tasks.task import Metric
 
@@ -51,12 +52,28 @@ def test_differences_are_paired_and_corrected_for_how_many_there_are():
     order, least = sorted(expected, key=expected.get), 0.0
     for number, key in enumerate(order):
         least = max(least, min(1.0, (len(order) - number) * expected[key]))
-        (apart,) = [one for name, at, one in found.differences if (name, at) == key]
+        (apart,) = [one.difference for one in found.contrasts if (one.arm, one.at) == key]
         assert apart.p_value == pytest.approx(expected[key])
         assert apart.corrected == pytest.approx(least)
         assert apart.differs == (least < 0.05)
     (clear,) = [line for line in found.sentences() if line.startswith("two is better than one at")]
     assert re.search(r"\b1: \+\d\.\d\d points \(\+", clear)
+
+
+def test_an_arm_may_be_set_against_another_than_the_first():
+    """Whose own numbers are subtracted; and against the first, where that is not there."""
+    arms = {"one": (0.5,), "two": (0.6,), "three": (0.65,)}
+    plain = findings(arms, places=(1.0,))
+    arms_against = [Arm(name, against="two" if name == "three" else "gone") for name in arms]
+    found = replace(plain, experiment=replace(plain.experiment, arms=arms_against))
+    assert [(one.arm, one.against) for one in found.contrasts] == [("two", "one"), ("three", "two")]
+    two, three = (found.of(arm, 1.0) for arm in found.arms[1:])
+    expected = stats.ttest_rel(list(three.values()), list(two.values())).pvalue
+    assert found.contrasts[1].difference.p_value == pytest.approx(expected)
+    assert [line.partition(":")[0] for line in found.sentences()] == [
+        "two is better than one",
+        "three is better than two",
+    ]
 
 
 def test_what_seeds_cannot_tell_is_called_so():
@@ -113,6 +130,19 @@ def test_what_a_paper_has_stands_beside_it():
     assert [row[at] for row in rows] == ["", "61.00%"]
     plain, _ = table_of(findings({"one": (0.5,), "two": (0.6,)}, places=(1.0,)).table())
     assert ">in the paper" not in plain
+
+
+def test_where_a_table_is_too_wide_it_has_a_row_for_each_place():
+    """With the same means, and the costs of each arm once."""
+    state = findings({"one": (0.5, 0.6, 0.7), "two": (0.4, 0.5, 0.6)}).table()
+    columns, rows = table_of(state)
+    long_columns, long_rows = long_table_of(state)
+    assert len(rows) == 2
+    assert [row[2] for row in long_rows] == [mean for row in rows for mean in row[1:4]]
+    assert [row[0] for row in long_rows] == ["one", "", "", "two", "", ""]
+    assert [row[1] for row in long_rows] == 2 * ["0.01", "0.1", "1"]
+    assert columns[-3:] == long_columns[-3:] == [">parameters", ">multiply-adds", ">seconds"]
+    assert [row[3:] for row in long_rows[::3]] == [row[4:] for row in rows] == 2 * [["10", "1.0 M", "1"]]
 
 
 def test_the_numbers_are_a_line_for_each_cell(tmp_path):

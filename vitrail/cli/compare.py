@@ -1,15 +1,19 @@
 """``vitrail compare``."""
 
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
 from vitrail.cli.console import Json, parse_size, print_json
-from vitrail.terminal.console import results, say, table, tell
+from vitrail.terminal.console import WIDE, results, say, table, tell
 from vitrail.terminal.progress import working
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 INTERRUPTED = 130  # the exit status of a program that Ctrl-C ended
 
@@ -94,7 +98,6 @@ def compare(
         from vitrail.compare.comparison import Comparison
         from vitrail.compare.request import Request
         from vitrail.compare.store import PAGE
-        from vitrail.compare.table import table_of
         from vitrail.config import assignments as settings_of
 
     sides = None if image is None else parse_size("--image", image)
@@ -120,7 +123,7 @@ def compare(
     if as_json:
         print_json(state)
     else:
-        _show(*table_of(state), state["sentences"])
+        _show(state)
         page = comparison.folder / PAGE
         if page.is_file():
             say(f"page: {shlex.quote(str(page))}")
@@ -128,11 +131,20 @@ def compare(
         raise typer.Exit(1)
 
 
-def _show(columns: list[str], rows: list[list[str]], sentences: list[str]) -> None:
-    """The means as a table, and what they say."""
+def _lines(columns: list[str], rows: list[list[str]]) -> "Table":
     lines = table(*columns)
     for row in rows:
         lines.add_row(*row)
-    results().print(lines)
-    for sentence in sentences:
+    return lines
+
+
+def _show(state: Mapping[str, Any]) -> None:
+    """The means as a table, and what they say; in a terminal that is too narrow for it, as one of more rows."""
+    from vitrail.compare.table import long_table_of, table_of
+
+    console = results()
+    wide, several = _lines(*table_of(state)), len(state["axis"]["values"]) > 1
+    fits = console.measure(wide, options=console.options.update(width=WIDE)).maximum <= console.width
+    console.print(_lines(*long_table_of(state)) if several and not fits else wide)
+    for sentence in state["sentences"]:
         tell(sentence)

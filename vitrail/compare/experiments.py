@@ -15,6 +15,7 @@ class Arm:
 
     name: str
     fields: Mapping[str, Any] = field(default_factory=dict)  # of the recipe, as "model.depth": 4
+    against: str = ""  # the arm that it is set against, by its name; the first where it says none, or that is not there
 
 
 @dataclass(frozen=True)

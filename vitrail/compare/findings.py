@@ -19,6 +19,16 @@ from vitrail.tasks.task import Metric
 
 
 @dataclass(frozen=True)
+class Contrast:
+    """An arm less another at a place."""
+
+    arm: str
+    against: str
+    at: float
+    difference: Difference
+
+
+@dataclass(frozen=True)
 class Crossing:
     """Two arms of which the other is better beyond some place; clear, if both are so by more than noise."""
 
@@ -68,21 +78,23 @@ class Findings:
         return mean(values) if values else None
 
     @cached_property
-    def differences(self) -> list[tuple[str, float, Difference]]:
-        """Each arm less the first, at each place; corrected for how many there are."""
-        if not self.arms:
-            return []
-        first, *others = self.arms
+    def contrasts(self) -> list[Contrast]:
+        """Each arm less the one it is set against, at each place; corrected for how many there are."""
+        named = {arm.name: arm for arm in self.arms}
+        first = next(iter(named.values()), None)
+        pairs = [(arm, named.get(arm.against, first)) for arm in self.arms]
+        pairs = [(arm, first if other is arm else other) for arm, other in pairs]
         rows = [
-            (arm.name, at, apart)
+            Contrast(arm.name, other.name, at, apart)
             for at in self.axis.values
-            for arm in others
-            if (apart := difference(self.of(first, at), self.of(arm, at))) is not None
+            for arm, other in pairs
+            if other is not None and other is not arm
+            if (apart := difference(self.of(other, at), self.of(arm, at))) is not None
         ]
-        corrected = holm([apart.p_value for *_, apart in rows])
+        corrected = holm([row.difference.p_value for row in rows])
         return [
-            (name, at, replace(apart, corrected=p_value))
-            for (name, at, apart), p_value in zip(rows, corrected, strict=True)
+            replace(row, difference=replace(row.difference, corrected=p_value))
+            for row, p_value in zip(rows, corrected, strict=True)
         ]
 
     @property
@@ -128,32 +140,24 @@ class Findings:
         """What is known now, in words."""
         if not self.arms:
             return ["No cell has come to a number yet."]
-        first = self.arms[0].name
-        clear = [one for one in self.differences if one[2].differs]
-        unsure = [one for one in self.differences if one[2].differs is None]
-        places: dict[tuple[str, bool], dict[float, Mean]] = defaultdict(dict)
-        for name, at, apart in clear:
-            better = (apart.mean.value > 0) == self.metric.higher
-            places[name, better][at] = apart.mean
+        clear = [one for one in self.contrasts if one.difference.differs]
+        unsure = [one for one in self.contrasts if one.difference.differs is None]
+        places: dict[tuple[str, str, bool], dict[float, Mean]] = defaultdict(dict)
+        for one in clear:
+            better = (one.difference.mean.value > 0) == self.metric.higher
+            places[one.arm, one.against, better][one.at] = one.difference.mean
         lines = [
-            f"{name} is {'better' if better else 'worse'} than {first}{self._where(means)}."
-            for (name, better), means in places.items()
+            f"{arm} is {'better' if better else 'worse'} than {against}{self._where(means)}."
+            for (arm, against, better), means in places.items()
         ]
-        noise = len(self.differences) - len(clear) - len(unsure)
+        noise = len(self.contrasts) - len(clear) - len(unsure)
         if noise:
             other, several = "other " * bool(clear), f"{noise} differences" if noise > 1 else "difference"
             what = f"{'The' if clear or noise == 1 else 'All'} {other}{several}"
-            lines.append(f"{what} from {first} {'are' if noise > 1 else 'is'} not more than noise.")
-        if unsure:
-            lines.append(self._untold(len(unsure)))
-        return [*lines, *self._crossed()]
-
-    def _untold(self, count: int) -> str:
-        """Of so many differences seeds do not tell whether they are noise."""
-        these = "this difference" if count == 1 else f"these {count} differences"
-        if len({result.cell.seed for result in self.results}) == 1:
-            return f"One seed does not tell {these} from noise; give --seeds 3 or more."
-        return f"Seeds do not tell {these} from noise: {'it is' if count == 1 else 'they are'} the same with each seed."
+            references = {one.against for one in self.contrasts}
+            than = f" from {references.pop()}" if len(references) == 1 else ""
+            lines.append(f"{what}{than} {'are' if noise > 1 else 'is'} not more than noise.")
+        return [*lines, *_untold([one.difference.mean.count for one in unsure]), *self._crossed()]
 
     def _crossed(self) -> list[str]:
         """Which curves cross, in words."""
@@ -168,7 +172,7 @@ class Findings:
         ]
         if unclear:
             pairs = "One pair of curves crosses" if unclear == 1 else f"{unclear} pairs of curves cross"
-            told = any(apart.p_value is not None for *_, apart in self.differences)
+            told = any(one.difference.p_value is not None for one in self.contrasts)
             lines.append(f"{pairs}{' within noise' if told else ', which one seed does not tell from noise'}.")
         return lines or ["No two curves cross."]
 
@@ -204,8 +208,14 @@ class Findings:
             "axis": {"name": self.axis.name, "values": list(self.axis.values)},
             "arms": [self._arm(arm) for arm in self.arms],
             "differences": [
-                {"arm": name, "at": at, **asdict(apart), "differs": apart.differs}
-                for name, at, apart in self.differences
+                {
+                    "arm": one.arm,
+                    "against": one.against,
+                    "at": one.at,
+                    **asdict(one.difference),
+                    "differs": one.difference.differs,
+                }
+                for one in self.contrasts
             ],
             "crossings": [asdict(one) for one in self.crossings],
             "followed": [asdict(one) for one in self.followed()],
@@ -256,3 +266,16 @@ class Findings:
             writer = csv.DictWriter(file, names)
             writer.writeheader()
             writer.writerows(rows)
+
+
+def _untold(seeds: Sequence[int]) -> list[str]:
+    """Of differences that seeds do not tell from noise, how many there are, by how many seeds each has."""
+    one, several = sum(count == 1 for count in seeds), sum(count > 1 for count in seeds)
+    lines = []
+    if one:
+        these = "this difference" if one == 1 else f"these {one} differences"
+        lines.append(f"One seed does not tell {these} from noise; give --seeds 3 or more.")
+    if several:
+        these, they = ("this difference", "it is") if several == 1 else (f"these {several} differences", "they are")
+        lines.append(f"Seeds do not tell {these} from noise: {they} the same with each seed.")
+    return lines

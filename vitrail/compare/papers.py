@@ -43,7 +43,7 @@ def positions(base: Base) -> Experiment:
 def norms(base: Base) -> Experiment:
     """LayerNorm and BatchNorm, before and after each part, by the size of batches."""
     arms = [
-        Arm(f"{name}Norm, {order}", {"model.norm": norm, "model.order": order})
+        Arm(f"{name}Norm, {order}", {"model.norm": norm, "model.order": order}, f"LayerNorm, {order}")
         for name, norm in (("Layer", "layer"), ("Batch", "batch"))
         for order in ("pre", "post")
     ]

@@ -122,7 +122,8 @@ def _published(state: Mapping[str, Any]) -> bool:
 
 def _differences(state: Mapping[str, Any], metric: Metric) -> Table:
     scale, unit = (100, " points") if metric.percent else (1, "")
-    first = state["arms"][0]["name"] if state["arms"] else ""
+    references = list(dict.fromkeys(one["against"] for one in state["differences"]))
+    several = len(references) > 1
     rows = []
     for one in state["differences"]:
         mean = one["mean"]
@@ -130,14 +131,15 @@ def _differences(state: Mapping[str, Any], metric: Metric) -> Table:
         verdict = {True: "differs", False: "noise", None: "not told by seeds"}[one["differs"]]
         place = [f"{one['at']:g}"] if len(state["axis"]["values"]) > 1 else []
         p_values = [_p_value(one["p_value"]), _p_value(one["corrected"])]
-        rows.append([one["arm"], *place, f"{scale * mean['value']:+.2f}{unit}", between, *p_values, verdict])
+        against = [one["against"]] * several
+        rows.append([one["arm"], *against, *place, f"{scale * mean['value']:+.2f}{unit}", between, *p_values, verdict])
     place = [f">{state['axis']['name']}"] if len(state["axis"]["values"]) > 1 else []
     return Table(
-        title=f"Against {first}",
+        title="Against each other" if several else f"Against {''.join(references)}",
         note="Differences between cells of the same seed and the same examples, with the p-value of a paired t-test, "
         "and the same corrected for how many there are (Holm 1979), by which it is judged at 5 %.",
         wide=True,
-        columns=("arm", *place, ">difference", ">95 %", ">p-value", ">corrected", "which is"),
+        columns=("arm", *["against"] * several, *place, ">difference", ">95 %", ">p-value", ">corrected", "which is"),
         rows=rows,
     )
 
