@@ -1,6 +1,6 @@
 """The papers' experiments on digits, Fashion-MNIST and solar cells: what docs/experiments.md shows.
 
-.venv/bin/python bench/experiments.py WORK [NAME ...]        # all of them take about two hours on two cores
+.venv/bin/python bench/experiments.py WORK [NAME ...]        # all of them take about 100 minutes on two cores
 
 Each is a `vitrail compare`, and goes on where it was stopped. Its figure goes into docs/experiments, its numbers into
 bench/results/compare, a line for each cell, and its table is printed.
@@ -23,22 +23,22 @@ FIGURES, NUMBERS = ROOT / "docs" / "experiments", ROOT / "bench" / "results" / "
 # Fashion-MNIST's models are smaller than its recipe's, so that two cores train many of them.
 SMALL = "--set model.width=48 --set model.depth=3 --set model.hidden=96"
 COMMANDS = {
-    "norms-digits": "norms digits --seeds 5 --minutes 30",
-    "models-digits": "models digits --fractions 0.03 0.1 0.3 1 --seeds 5 --minutes 12",
-    "models-fashion": f"models fashion --fractions 0.003 0.03 0.1 --seeds 3 --minutes 20 {SMALL} "
+    "norms-digits": "norms digits --seeds 5 --minutes 26",
+    "models-digits": "models digits --fractions 0.03 0.1 0.3 1 --seeds 5 --minutes 10",
+    "models-fashion": f"models fashion --fractions 0.003 0.03 0.1 --seeds 3 --minutes 15 {SMALL} "
     "--only ViT --only 'residual*' --only 'hybrid, as many parameters'",
-    "models-cells": "models cells.csv --image 32 --fractions 0.3 1 --seeds 3 --minutes 15 --only ViT "
+    "models-cells": "models cells.csv --image 32 --fractions 0.3 1 --seeds 3 --minutes 10 --only ViT "
     "--only 'residual*'",
-    "generative-digits": "generative digits --fractions 0.03 0.1 0.3 1 --seeds 5 --minutes 6",
-    "generative-fashion": f"generative fashion --fractions 0.003 0.01 0.03 0.1 --seeds 3 --minutes 8 {SMALL} "
+    "generative-digits": "generative digits --fractions 0.03 0.1 0.3 1 --seeds 5 --minutes 5",
+    "generative-fashion": f"generative fashion --fractions 0.003 0.01 0.03 0.1 --seeds 3 --minutes 6 {SMALL} "
     "--set model.stem=patch",
-    "positions-digits": "positions digits --fractions 0.1 0.3 1 --seeds 5 --minutes 7",
-    "positions-fashion": f"positions fashion --fractions 0.03 --seeds 5 --minutes 9 {SMALL}",
-    "kernels-digits": "kernels digits --seeds 5 --minutes 3",
-    "patches-digits": "patches digits --seeds 5 --minutes 3",
-    "heads-digits": "heads digits --seeds 5 --minutes 3",
-    "depth-digits": "depth digits --seeds 5 --minutes 3",
-    "augment-digits": "augment digits --seeds 5 --minutes 3",
+    "positions-digits": "positions digits --fractions 0.1 0.3 1 --seeds 5 --minutes 6",
+    "positions-fashion": f"positions fashion --fractions 0.03 --seeds 5 --minutes 7 {SMALL}",
+    "kernels-digits": "kernels digits --seeds 5 --minutes 2.5",
+    "patches-digits": "patches digits --seeds 5 --minutes 2.5",
+    "heads-digits": "heads digits --seeds 5 --minutes 2.5",
+    "depth-digits": "depth digits --seeds 5 --minutes 2.5",
+    "augment-digits": "augment digits --seeds 5 --minutes 2.5",
 }
 
 
