@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from PIL import Image
 from texts import TEXT, write_text
 
 from vitrail.compare import compare
@@ -22,6 +24,7 @@ from vitrail.compare.experiments import Arm, Base, experiments, over_fractions, 
 from vitrail.compare.forecasts import START, Expected, together
 from vitrail.compare.plan import planned, seldom
 from vitrail.compare.request import Request
+from vitrail.compare.sources import digest_of
 from vitrail.errors import InputError
 from vitrail.families import configure, cost_of
 from vitrail.files import read_json, write_json
@@ -82,7 +85,7 @@ def test_nothing_is_run_twice_and_more_seeds_add_cells(done, monkeypatch):
     assert sorted(folder.name for folder in wanted) == ["0.3-seed-2", "0.3-seed-2"]
 
 
-def test_what_is_not_comparable_is_not_mixed_in_silence(done):
+def test_what_is_not_comparable_is_not_mixed_in_silence(done, tmp_path, monkeypatch, capsys):
     asked = Request(("digits",), 2, vary=("model.depth=1,2",), settings=tuple(f"{k}={v}" for k, v in TINY.items()))
     cell = done / "cells" / "model.depth=1" / "0.3-seed-0" / "cell.json"
     whole = read_json(cell)
@@ -91,6 +94,17 @@ def test_what_is_not_comparable_is_not_mixed_in_silence(done):
         with pytest.raises(InputError, match=rf"by other {name}.*--again"):
             Comparison(asked, done, quiet=True).run()
     write_json(cell, whole)
+    asked_of = cell.parent.with_name(f"{cell.parent.name}.asked.json")
+    begun = read_json(asked_of)
+    cell.unlink()
+    write_json(asked_of, {**begun, "by": {**begun["by"], "code": "other"}})
+    monkeypatch.setattr("vitrail.compare.comparison.run_all", lambda *_: (one for one in ()))
+    shutil.copytree(done, tmp_path / "c")
+    Comparison(asked, tmp_path / "c").run()
+    assert "model.depth=1/0.3-seed-0 was begun by other code, and begins anew" in capsys.readouterr().err
+    assert not (tmp_path / "c" / cell.parent.relative_to(done)).exists()
+    write_json(cell, whole)
+    write_json(asked_of, begun)
     with pytest.raises(InputError, match="holds another comparison"):
         Comparison(Request(("digits",), vary=("model.depth=1,3",)), done, quiet=True).run()
 
@@ -116,6 +130,9 @@ def test_a_cell_that_fails_is_named_and_the_others_go_on(tmp_path):
         quiet=True,
     ).run()
     assert again["failed"] == state["failed"]  # which was not asked for again, and is not forgotten
+    told = compare("digits", vary=["model.heads=2,3"], seeds=1, out=tmp_path / "c", settings=settings, quiet=True)
+    assert told["failed"] == state["failed"]  # and neither is what the others came to
+    assert told["cells"] == state["cells"]
 
 
 def test_a_cell_whose_process_was_killed_is_named(tmp_path, monkeypatch):
@@ -249,7 +266,7 @@ def test_fewer_pictures_are_seen_more_often(tmp_path):
     varied = planned(Request(("digits",), seeds=1, fractions=(0.25,), vary=("train.epochs=3,6",)))
     assert [table["train"]["epochs"] for table in varied.tables.values()] == [3, 6]
     often = Comparison(Request(("digits",), seeds=1, vary=("train.evaluate=1,2",)), tmp_path, quiet=True)
-    assert [table["train"]["evaluate"] for table in often._seldom().values()] == [1, 2]
+    assert [table["train"]["evaluate"] for table in often._seldom(often.plan.tables).values()] == [1, 2]
     (tmp_path / "a.toml").write_text('[data]\nsource = "digits"\n[train]\nepochs = 9\n')
     (tmp_path / "b.toml").write_text('[data]\nsource = "digits"\n[train]\nepochs = 18\n')
     recipes = planned(Request((f"{tmp_path}/a.toml", f"{tmp_path}/b.toml"), seeds=1, fractions=(0.09,)))
@@ -261,22 +278,107 @@ def test_fewer_pictures_are_seen_more_often(tmp_path):
 
 def test_time_is_shared_by_one_factor_that_stays(tmp_path, monkeypatch):
     """All cells take as long together as was asked for; what is added later has the same factor, not a new one."""
-    monkeypatch.setattr("vitrail.compare.comparison.expected", lambda *_: Expected(50, START + 100.0))
-    asked = Request(("digits",), 3, vary=("model.depth=1,2",), minutes=2, workers=2)
+    monkeypatch.setattr("vitrail.compare.comparison.expected", lambda *_, **__: Expected(50, START + 100.0))
+    asked = Request(("digits",), 3, vary=("model.depth=1,2",), minutes=2.05, workers=2)
     first = Comparison(asked, tmp_path, quiet=True)
     tables = first._pinned(first.plan.tables)
     (epochs,) = {table["train"]["epochs"] for table in tables.values()}
     assert epochs == round(50 * first.pace)
     three_rounds = [3 * (START + 2.0 * count) for count in (epochs, epochs + 1)]  # of two cells at a time
-    assert three_rounds[0] <= 120 < three_rounds[1]
+    assert three_rounds[0] <= 123 < three_rounds[1]
     first.store.write({"asked": asked.same(), "pace": first.pace, "pinned": first.pinned, "seeds": 3})
     more = Comparison(replace(asked, seeds=9, fractions=(0.5, 1.0)), tmp_path, quiet=True)
     again = more._pinned(more.plan.tables)
     assert len(again) == 2 * 2 * 9
     assert more.pace == first.pace
     assert {table["train"]["epochs"] for table in again.values()} == {round(50 * first.pace)}
+    hurried = Comparison(replace(asked, minutes=0.1), tmp_path / "hurried", quiet=True)
+    with pytest.raises(InputError, match=r"with one epoch each, 6 cells take about 18 s; give --minutes 2 or more"):
+        hurried._pinned(hurried.plan.tables)
     plenty = Comparison(replace(asked, minutes=1e4), tmp_path / "other", quiet=True)
     assert {table["train"]["epochs"] for table in plenty._pinned(plenty.plan.tables).values()} == {50}
+
+
+def test_what_could_not_be_tried_has_the_same_factor_later(tmp_path, monkeypatch):
+    """Such as a shape there was no memory for: it is cut as all others are, once it can be."""
+    found = {1: Expected(50, START + 100.0), 2: Expected(0, START, wrong="too large")}
+    monkeypatch.setattr("vitrail.compare.comparison.expected", lambda table, *_, **__: found[table["model"]["depth"]])
+    asked = Request(("digits",), 3, vary=("model.depth=1,2",), minutes=2, workers=2)
+    first = Comparison(asked, tmp_path, quiet=True)
+    first._pinned(first.plan.tables)
+    first.store.write({"asked": asked.same(), "pace": first.pace, "pinned": first.pinned, "seeds": 3})
+    found[2] = found[1]
+    again = Comparison(asked, tmp_path, quiet=True)
+    (epochs,) = {table["train"]["epochs"] for table in again._pinned(again.plan.tables).values()}
+    assert epochs == round(50 * first.pace)
+
+
+def test_minutes_of_recipes_are_shared_by_all(tmp_path):
+    """The clock of a recipe would end each cell by what the others do: together they have as long."""
+    asked = Request(("topics",), seeds=2, vary=("model.depth=2,4",))
+    plan = planned(asked)
+    assert plan.minutes == 4 * len(plan.tables) == 16
+    assert not any("minutes" in table["train"] for table in plan.tables.values())
+    (tmp_path / "a.toml").write_text('[data]\nsource = "digits"\n[train]\nminutes = 2\n')
+    (tmp_path / "b.toml").write_text('[data]\nsource = "digits"\n')
+    with pytest.raises(InputError, match=r"minutes \(train\.minutes\); give --minutes"):
+        planned(Request((f"{tmp_path}/a.toml", f"{tmp_path}/b.toml")))
+    with pytest.raises(InputError, match=r"train\.minutes is what --minutes is for"):
+        planned(replace(asked, vary=("train.minutes=1,2",)))
+
+
+def test_what_is_counted_otherwise_is_not_compared(tmp_path):
+    with pytest.raises(InputError, match=r"by numbers of other things \(data\.colours\)"):
+        planned(Request(("igpt",), vary=("data.colours=8,32",)))
+    text = write_text(tmp_path / "some.txt")
+    settings = tuple(f"{name}={value}" for name, value in TEXT.items() if name not in ("model.name", "model.causal"))
+    with pytest.raises(InputError, match=r"judged by (nats|loss), others by (nats|loss)"):
+        planned(Request((text,), vary=("model.name=gpt,bert",), settings=settings))
+
+
+@pytest.mark.parametrize(
+    ("what", "only", "setting"),
+    [
+        (("augment", "digits"), ("moved",), "augment.shift=0.3"),
+        (("generative", "digits"), (), "augment.shift=0.3"),
+        (("depth", "digits"), ("2 layers",), "model.depth=3"),
+    ],
+)
+def test_what_arms_differ_by_is_not_set_for_all(what, only, setting):
+    with pytest.raises(InputError, match="is what is compared"):
+        planned(Request(what, only=only, settings=(setting,)))
+
+
+def test_the_size_of_pictures_is_the_same_said_once_or_twice():
+    plan = planned(Request(("generative", "digits"), seeds=1, settings=("model.image=[8, 8]",)))
+    assert len(plan.tables) == 6
+
+
+def test_a_name_is_itself_whatever_signs_are_in_it():
+    asked = Request((), only=('model.kernel=["softmax"]',))
+    assert asked.wants('model.kernel=["softmax"]')
+    assert not asked.wants('model.kernel=["relu"]')
+
+
+def test_a_folder_in_the_pictures_is_refused(tmp_path, monkeypatch):
+    """It would become a class of them."""
+    for label in "ab":
+        for number in range(8):
+            picture = tmp_path / "photos" / label / f"{number}.png"
+            picture.parent.mkdir(parents=True, exist_ok=True)
+            Image.new("L", (8, 8), 16 * number + (label == "a")).save(picture)
+    monkeypatch.chdir(tmp_path / "photos")
+    with pytest.raises(InputError, match=r"is in '.*photos', which is learned from.*choose another --out"):
+        Comparison(Request((".",), 1, vary=("model.depth=1,2",)), quiet=True).run()
+    assert sorted(one.name for one in Path().iterdir()) == ["a", "b"]
+    sources = ("pictures", str(tmp_path / "photos"))
+    before = digest_of(sources)
+    for junk in ("Thumbs.db", ".git/index", "a/desktop.ini", "__MACOSX/a/0.png"):
+        (tmp_path / "photos" / junk).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / "photos" / junk).write_text("what systems leave behind")
+        assert digest_of(sources) == before
+    (tmp_path / "photos" / "a" / "0.png").write_bytes(b"other")
+    assert digest_of(sources) != before
 
 
 def test_as_many_cells_at_a_time_as_there_is_memory_for(monkeypatch):

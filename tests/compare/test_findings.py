@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from vitrail.compare.cells import Cell, Result
+from vitrail.compare.cells import DONE, Cell, Result, read_result
 from vitrail.compare.experiments import Arm, Experiment, over_fractions
 from vitrail.compare.findings import Findings
 from vitrail.compare.table import long_table_of, table_of
+from vitrail.files import write_json
 from vitrail.report.compare import write_comparison
 from vitrail.tasks.task import Metric
 
@@ -101,6 +102,36 @@ def test_curves_cross_where_one_is_better_on_each_side_by_more_than_noise():
     assert 0.01 < place < 1
     apart = findings({"one": (0.9, 0.9, 0.9), "two": (0.7, 0.8, 0.85)})
     assert apart.sentences()[-1] == "No two curves cross."
+
+
+def test_what_has_no_number_is_said():
+    """An arm that others are set against may have none, at a place or at all."""
+    whole = findings({"one": (0.5, 0.6, 0.7), "two": (0.6, 0.7, 0.8), "three": (0.6, 0.7, 0.8)}, places=PLACES)
+    some = [one for one in whole.results if one.cell.arm.name != "one" or one.cell.at != 0.1]
+    found = replace(whole, results=some)
+    assert found.sentences()[0] == "one has no number at fraction of the data 0.1: nothing is set against it there."
+    assert {one.at for one in found.contrasts} == {0.01, 1.0}
+    none = replace(whole, results=[one for one in whole.results if one.cell.arm.name != "one"])
+    assert none.sentences()[0] == "one has no number; what is set against it is set against two."
+    alone = replace(whole, results=[one for one in whole.results if one.cell.arm.name == "two"])
+    assert alone.sentences() == ["one has no number."]
+    pairs = [one for one in whole.results if one.cell.seed == 0 or one.cell.arm.name == "one"]
+    said = replace(whole, results=pairs).sentences()
+    assert "One seed does not tell these 6 differences from noise, which both arms have alone." in said
+
+
+def test_a_number_that_is_none_is_left_out(tmp_path):
+    cell = Cell(Arm("one"), 0, 1.0, "one")
+    rest = dict.fromkeys(("parameters", "multiply_adds", "seconds", "steps", "epochs", "tested"), 1) | {"part": "test"}
+    (tmp_path / cell.name).mkdir(parents=True)
+    numbers = {"values": {"accuracy": 0.5, "loss": None}, "moments": [[0, {"off": None}], [1, {"off": 2.0}]], **rest}
+    write_json(tmp_path / cell.name / DONE, numbers)
+    found = Findings(
+        Experiment("x", "Which?", [cell.arm]), over_fractions([1.0]), [read_result(cell, tmp_path)], ACCURACY
+    )
+    assert found.names == ["accuracy"]
+    (followed,) = found.followed()
+    assert followed.points == ((1.0, 2.0),)
 
 
 def test_what_was_followed_is_a_mean_over_the_seeds(tmp_path):

@@ -76,10 +76,14 @@ def _folders(arms: Sequence[Arm]) -> dict[str, str]:
 def read_result(cell: Cell, folder: Path) -> Result:
     """What a finished cell wrote; numbers that are none are left out."""
     table = read_json(folder / cell.name / DONE)
-    values = {name: value for name, value in table["values"].items() if value is not None}
     names = ("parameters", "multiply_adds", "seconds", "steps", "epochs", "part", "tested")
     numbers = {name: table[name] for name in names}
-    return Result(cell, values, **numbers, moments=[(step, found) for step, found in table["moments"]])
+    moments = [(step, _there(found)) for step, found in table["moments"]]
+    return Result(cell, _there(table["values"]), **numbers, moments=moments)
+
+
+def _there(values: Mapping[str, float | None]) -> dict[str, float]:
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def slug(name: str) -> str:

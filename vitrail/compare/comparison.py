@@ -7,6 +7,7 @@ import shutil
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,7 @@ class Comparison:
         self.folder = out or Path("runs") / request.folder
         self.store = Store(self.folder)
         with self._working("Starting ..."):
-            before = self.store.state(request)
+            self.before = before = self.store.state(request)
             self.everything = request.and_before(before)
             self.plan = planned(self.everything, before.get("timed"))
         self.pinned: dict[str, dict[str, Any]] = dict(before.get("pinned", {}))  # fields of a place, chosen once
@@ -97,41 +98,63 @@ class Comparison:
 
     def run(self) -> dict[str, Any]:
         """Run the cells that are not there yet, and say what came of all of them."""
+        self._check_folder()
         make_folder(self.folder)
         lock = Lock(self.folder)
         try:
-            tables = self._pinned(self._seldom())
+            if self.store.state(self.request) != self.before:
+                raise InputError(f"another comparison was at work in {str(self.folder)!r}; give the command again.")
+            tables = self._seldom(self._pinned(self.plan.tables))
             with self._working("Looking at the data ..."):
                 marks = {cell: self._mark(table) for cell, table in tables.items()}
                 others = self.store.others(marks)
             outdated = [cell for cell, _ in others.finished]
             if not self.request.again:
                 refuse(others.finished, self.folder)
+            anew = {cell: why for cell, why in others.unfinished if self._wanted(cell)}
             todo = [cell for cell in tables if cell in outdated or (self._wanted(cell) and not self.store.done(cell))]
             self._announce({cell: tables[cell] for cell in todo})
-            self.store.remove([*outdated, *others.unfinished])
+            for cell, why in anew.items():
+                self._say(f"{cell.name} was begun by other {why}, and begins anew")
+            self.store.remove([*outdated, *anew])
             self._write(finished=False)
             self._run(tables, marks, todo)
+            for cell in self.plan.tables:
+                if cell not in todo and self.store.failed(cell):
+                    self._say(f"warning: {cell.name} failed before: {self.store.why_failed(cell)}")
             return self._write(finished=not [cell for cell in todo if not self._ended(cell)])
         finally:
             lock.release()
 
+    def _check_folder(self) -> None:
+        """It is in none of what cells learn from, of which it would become a part."""
+        sources = {Path(name) for table in self.plan.tables.values() for name in sources_of(table)[1:]}
+        for source in sources:
+            if source.is_dir() and self.folder.resolve().is_relative_to(source.resolve()):
+                raise InputError(
+                    f"{str(self.folder)!r} is in {str(source)!r}, which is learned from, and would become a part of "
+                    f"it; choose another --out."
+                )
+
     # The cells.
 
-    def _seldom(self) -> Tables:
-        """The recipe of each cell, measured a few times on its way, unless someone says how often."""
-        if "train.evaluate" in self.plan.said:
-            return self.plan.tables
-        return {cell: seldom(table) for cell, table in self.plan.tables.items()}
+    def _seldom(self, tables: Tables) -> Tables:
+        """Recipes of cells, measured a few times on their way, unless someone says how often."""
+        if "train.evaluate" in self.plan.given:
+            return tables
+        return {cell: seldom(table) for cell, table in tables.items()}
 
     def _pinned(self, tables: Tables) -> Tables:
         """With what is chosen once for each place, when it is first asked for: how a batch goes into memory; and where
-        there are minutes the epochs, all cut by one factor.
+        there are minutes the epochs, all cut by one factor. What cannot be is left as it is, for its cells to say.
         """
+        began = time.monotonic()
         new = {cell: table for cell, table in tables.items() if cell.place not in self.pinned}
-        self._try_shapes(new)
-        if self.request.minutes is not None and self.pace is None:
-            self.pace = paced([self.expected[cell.place] for cell in new], 60 * self.request.minutes, self.workers)
+        self._try_shapes(self._seldom(new))
+        new = {cell: table for cell, table in new.items() if not self.expected[cell.place].wrong}
+        if new and self._minutes is not None and self.pace is None:
+            tried = time.monotonic() - began
+            self.pace = self._pace([self.expected[cell.place] for cell in new], 60 * self._minutes - tried)
         for cell, table in new.items():
             found = self.expected[cell.place]
             fields = dict(found.fields)
@@ -140,13 +163,30 @@ class Comparison:
                 often = table.get("train", {}).get("evaluate")
                 fields |= {"train.evaluate": min(often, fields["train.epochs"])} if often else {}
             self.pinned[cell.place] = fields
-        return {cell: laid(table, self.pinned[cell.place]) for cell, table in tables.items()}
+        return {cell: laid(table, self.pinned.get(cell.place, {})) for cell, table in tables.items()}
+
+    @property
+    def _minutes(self) -> float | None:
+        """For all of it: as asked for, or as the recipes have for each training."""
+        return self.plan.minutes if self.request.minutes is None else self.request.minutes
+
+    def _pace(self, cells: Sequence[Expected], seconds: float) -> float:
+        """By which the epochs of cells are cut; refused where one epoch of each takes longer."""
+        least = elapsed((cell.of(min(1, cell.epochs)) for cell in cells), self.workers)
+        if least > seconds:
+            raise InputError(
+                f"with one epoch each, {len(cells)} cells take about {span(least)}; give --minutes "
+                f"{ceil(least / 60) + 1} or more, or fewer seeds or arms (--only)."
+            )
+        return paced(cells, seconds, self.workers)
 
     def _try_shapes(self, tables: Tables) -> None:
         """Find what cells will take, each place once, and how many of them there is memory for at a time."""
         new = {cell.place: table for cell, table in tables.items() if cell.place not in self.expected}
         for place, table in self.progress("shapes tried", new.items(), len(new)) if new else ():
-            self.expected[place] = expected(table, self.workers)
+            experiment = self.plan.experiment
+            measures, followed = len(experiment.measures), bool(experiment.followed)
+            self.expected[place] = expected(table, self.workers, measures, followed=followed)
         if self.request.workers is None:
             self.workers = together(self.workers, self.expected.values())
 
@@ -156,7 +196,7 @@ class Comparison:
         if sources not in self.digests:
             self.digests[sources] = digest_of(sources)
         recipe = digest({**placeless(table), "measured": self._measured})
-        return {"code": code(), "recipe": recipe, "data": self.digests[sources]}
+        return {"code": code(), "data": self.digests[sources], "recipe": recipe}
 
     @property
     def _measured(self) -> dict[str, Any]:
@@ -171,7 +211,7 @@ class Comparison:
         """Say what will be done, and refuse what there is no room for."""
         self._try_shapes(todo)
         looked = [self.expected[cell.place] for cell in todo]
-        if looked and all(one.wrong for one in looked):
+        if looked and all(one.wrong for one in looked) and not any(map(self.store.done, self.plan.tables)):
             raise InputError(looked[0].wrong)
         size = sum(one.room for one in looked) + self.workers * max((one.meanwhile for one in looked), default=0)
         free = shutil.disk_usage(self.folder).free
@@ -197,14 +237,14 @@ class Comparison:
     def _seconds(self, cell: Cell) -> float:
         """That a cell will take."""
         found = self.expected[cell.place]
-        return found.of(self.pinned[cell.place].get("train.epochs", found.epochs))
+        return found.of(self.pinned.get(cell.place, {}).get("train.epochs", found.epochs))
 
     def _run(self, tables: Tables, marks: Mapping[Cell, Mark], todo: Sequence[Cell]) -> None:
         """Run cells, several at a time; those that fail are named, and the others go on."""
         more = {**self._measured, "command": self.command}
         folders = {self.store.ask(cell, tables[cell], marks[cell], **more): cell for cell in todo}
         written = time.monotonic()
-        ended = run_all(list(folders), self.workers, {"VITRAIL_COMMAND": self.command})
+        ended = run_all(list(folders), self.workers)
         try:
             for folder, status in self.progress("cells", ended, len(todo)) if todo else ():
                 self._judge(folders[folder], status)

@@ -58,6 +58,9 @@ experiments: Registry[Callable[[Base], Experiment]] = Registry(
 )
 
 
+ELSEWHERE = {"train.seed": "--seeds", "train.minutes": "--minutes"}  # fields that a comparison has options for
+
+
 def over_batches(values: Sequence[int], lr: float, at: int) -> Axis:
     """Batches of several sizes, with a learning rate for AdamW that grows with the root of the batch."""
 
@@ -86,8 +89,8 @@ def varied(assignments: Sequence[str]) -> list[Arm]:
         each = list(dict.fromkeys(separated(values)))
         if not equals or "." not in name or len(each) < 2:  # noqa: PLR2004
             raise InputError(f"{text!r} varies nothing; give a field and two values or more: model.depth=2,4,6.")
-        if name.strip() == "train.seed":
-            raise InputError("train.seed is what --seeds is for; leave it out of --vary.")
+        if name.strip() in ELSEWHERE:
+            raise InputError(f"{name.strip()} is what {ELSEWHERE[name.strip()]} is for; leave it out of --vary.")
         arms = [
             Arm(f"{arm.name}, {name}={value}".lstrip(", "), {**arm.fields, name.strip(): toml_value(value)})
             for arm in arms

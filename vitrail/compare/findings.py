@@ -80,15 +80,11 @@ class Findings:
     @cached_property
     def contrasts(self) -> list[Contrast]:
         """Each arm less the one it is set against, at each place; corrected for how many there are."""
-        named = {arm.name: arm for arm in self.arms}
-        first = next(iter(named.values()), None)
-        pairs = [(arm, named.get(arm.against, first)) for arm in self.arms]
-        pairs = [(arm, first if other is arm else other) for arm, other in pairs]
         rows = [
             Contrast(arm.name, other.name, at, apart)
             for at in self.axis.values
-            for arm, other in pairs
-            if other is not None and other is not arm
+            for arm in self.arms
+            if (other := self._against(arm)) is not arm
             if (apart := difference(self.of(other, at), self.of(arm, at))) is not None
         ]
         corrected = holm([row.difference.p_value for row in rows])
@@ -97,8 +93,31 @@ class Findings:
             for row, p_value in zip(rows, corrected, strict=True)
         ]
 
+    def _against(self, arm: Arm) -> Arm:
+        """What an arm is set against, of what there is."""
+        named = {one.name: one for one in self.arms}
+        other = named.get(arm.against, self.arms[0])
+        return self.arms[0] if other is arm else other
+
+    def _missing(self) -> list[str]:
+        """Of arms that others are to be set against, and that have no number, where they have none."""
+        first = self.experiment.arms[0]
+        named = {arm.name: arm for arm in self.experiment.arms}
+        wanted = dict.fromkeys(named.get(arm.against, first).name for arm in self.arms)
+        lines = []
+        for name in wanted:
+            places = [at for at in self.axis.values if not self.of(named[name], at)]
+            others = {self._against(arm).name for arm in self.arms if named.get(arm.against, first).name == name}
+            if len(places) == len(self.axis.values):
+                than = f"; what is set against it is set against {others.pop()}" if len(self.arms) > 1 else ""
+                lines.append(f"{name} has no number{than}.")
+            elif places:
+                where = ", ".join(f"{at:g}" for at in places)
+                lines.append(f"{name} has no number at {self.axis.name} {where}: nothing is set against it there.")
+        return lines
+
     @property
-    def measured(self) -> list[str]:
+    def names(self) -> list[str]:
         """All names of numbers, the headline first."""
         names = dict.fromkeys(name for result in self.results for name in result.values)
         return [self.metric.name, *(name for name in names if name != self.metric.name)]
@@ -157,11 +176,12 @@ class Findings:
             references = {one.against for one in self.contrasts}
             than = f" from {references.pop()}" if len(references) == 1 else ""
             lines.append(f"{what}{than} {'are' if noise > 1 else 'is'} not more than noise.")
-        return [*lines, *_untold([one.difference.mean.count for one in unsure]), *self._crossed()]
+        untold = _untold([one.difference.mean.count for one in unsure], len({one.cell.seed for one in self.results}))
+        return [*self._missing(), *lines, *untold, *self._crossed()]
 
     def _crossed(self) -> list[str]:
         """Which curves cross, in words."""
-        if len(self.axis.values) == 1:
+        if len(self.axis.values) == 1 or len(self.arms) == 1:
             return []
         clear = [one for one in self.crossings if one.clear]
         unclear = len(self.crossings) - len(clear)
@@ -203,7 +223,7 @@ class Findings:
         """As it is written down."""
         return {
             "metric": asdict(self.metric),
-            "percent": [self.metric.name] * self.metric.percent + [name for name in self.measured if name in PERCENT],
+            "percent": [self.metric.name] * self.metric.percent + [name for name in self.names if name in PERCENT],
             "measured": self._measured_on(),
             "axis": {"name": self.axis.name, "values": list(self.axis.values)},
             "arms": [self._arm(arm) for arm in self.arms],
@@ -235,7 +255,7 @@ class Findings:
                 None if (average := self.mean(arm, at, name)) is None else {"at": at, **asdict(average)}
                 for at in self.axis.values
             ]
-            for name in self.measured
+            for name in self.names
         }
         return {
             "name": arm.name,
@@ -268,13 +288,16 @@ class Findings:
             writer.writerows(rows)
 
 
-def _untold(seeds: Sequence[int]) -> list[str]:
-    """Of differences that seeds do not tell from noise, how many there are, by how many seeds each has."""
-    one, several = sum(count == 1 for count in seeds), sum(count > 1 for count in seeds)
+def _untold(pairs: Sequence[int], seeds: int) -> list[str]:
+    """Of differences that seeds do not tell from noise, how many there are, by how many pairs of cells each has; with
+    so many seeds.
+    """
+    one, several = sum(count == 1 for count in pairs), sum(count > 1 for count in pairs)
     lines = []
     if one:
         these = "this difference" if one == 1 else f"these {one} differences"
-        lines.append(f"One seed does not tell {these} from noise; give --seeds 3 or more.")
+        more = "; give --seeds 3 or more" if seeds < 3 else ", which both arms have alone"  # noqa: PLR2004
+        lines.append(f"One seed does not tell {these} from noise{more}.")
     if several:
         these, they = ("this difference", "it is") if several == 1 else (f"these {several} differences", "they are")
         lines.append(f"Seeds do not tell {these} from noise: {they} the same with each seed.")

@@ -13,12 +13,13 @@ from vitrail.machine import available_memory, cores, threads
 from vitrail.tasks import parse_recipe
 from vitrail.tasks.registry import tasks
 from vitrail.training import fitted, forecast
-from vitrail.training.estimates import LEARNED, PLANNED
+from vitrail.training.estimates import AVERAGED, LEARNED, PLANNED
 
 START = 4.0  # seconds that a cell takes beside its training, as seen
 ROOM = 1_500_000  # bytes on the disk beside its weights
 PINNED = ("accumulate", "recompute")  # chosen for the memory that is free, once
-CHECKPOINTS = 2 * LEARNED  # bytes for each of its weights, while it is trained
+CHECKPOINTS = 3 * (LEARNED + AVERAGED)  # bytes for each of its weights: the last two, and one that is being written
+LOOKED = 2  # measurements that each number more takes as long as
 
 
 @dataclass(frozen=True)
@@ -46,8 +47,10 @@ class Expected:
         return max(1, round(pace * self.epochs)) if self.epochs else 0
 
 
-def expected(table: Mapping[str, Any], workers: int) -> Expected:
-    """Of a cell as its recipe has it, with so many others beside it."""
+def expected(table: Mapping[str, Any], workers: int, measures: int = 0, *, followed: bool = False) -> Expected:
+    """Of a cell as its recipe has it, with so many others beside it, and more numbers that are had of it at its end;
+    or of all models kept on its way, which are then removed.
+    """
     try:
         recipe = parse_recipe(table)
         each = max(1, cores() // workers)
@@ -61,14 +64,19 @@ def expected(table: Mapping[str, Any], workers: int) -> Expected:
         return Expected(0, START, wrong=str(error))
     train, weights = task.recipe.train, 4 * cost_of(task.config).parameters
     fixed = task.at_once or train.steps is not None
-    start = START + task.gathering() / each
+    gathered = (1 + bool(measures)) * task.gathering() / each
+    models = LOOKED * measures * (1 + followed * train.keep)
+    looks = 0 if fixed else 1 + train.epochs // train.evaluate  # as many, whatever its epochs
+    start = START + gathered + (models + looks) * found.measurement
+    seconds = START + gathered + models * found.measurement + found.seconds
+    kept = train.keep * weights
     return Expected(
         0 if fixed else train.epochs,
-        start + found.seconds,
+        seconds,
         start,
         found.memory,
-        ROOM + weights,
-        train.keep * weights + (0 if fixed else CHECKPOINTS * weights // 4),
+        ROOM + 2 * weights + (0 if followed else kept),
+        (kept if followed else 0) + (0 if task.at_once else CHECKPOINTS * weights // 4),
         {} if task.at_once else {f"train.{name}": getattr(train, name) for name in PINNED},
     )
 

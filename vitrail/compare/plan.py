@@ -13,15 +13,20 @@ from vitrail.compare.request import Request
 from vitrail.config import override, table_of, toml_value
 from vitrail.errors import InputError
 from vitrail.families import ViTConfig, known_as
+from vitrail.families.bert.config import BERTConfig
 from vitrail.tasks import parse_recipe, read_recipe
 from vitrail.tasks.registry import tasks
 from vitrail.tasks.task import Metric, Task
 
-# Fields that say which examples a model is measured on: what is compared has the same.
-MEASURED = ("source", "path", "files", "validation", "test", "seed", "fraction", "limit")
+# Fields of the data that say which examples a model is measured on, and what is counted there: what is compared has
+# the same.
+EXAMPLES = ("source", "path", "files", "validation", "test", "seed", "fraction", "reverse", "longest")
+COUNTED = ("measure", "colours", "size", "hidden", "layout", "column")
+OF_TOKENS = ("tokens", "vocabulary")  # and where a number is one of tokens, not of characters
 SHOWN = ("image", "channels")
 LOOKS = 5  # on the way of a cell, at most
-TIMED = ("model.image", "weights.freeze", "train.epochs", "train.accumulate")  # chosen by the clock, with weights
+# Fields that are chosen by the clock, or by what a machine is good at, where there are weights.
+TIMED = ("model.image", "weights.freeze", "train.epochs", "train.accumulate", "train.precision")
 Table = dict[str, Any]
 
 
@@ -33,7 +38,8 @@ class Plan:
     axis: Axis
     metric: Metric
     tables: Mapping[Cell, Table]
-    said: frozenset[str] = frozenset()  # fields that someone has set, or varies
+    given: frozenset[str] = frozenset()  # fields that someone has set, or varies
+    minutes: float | None = None  # for all of it, where recipes say how many each training has
     timed: Mapping[str, Table] = field(default_factory=dict)  # what was chosen by the clock, by the path of weights
 
 
@@ -49,8 +55,8 @@ def planned(request: Request, timed: Mapping[str, Table] | None = None) -> Plan:
     if request.fractions and base.get("task", "pictures") != "pictures":
         raise InputError(f"--fractions are of pictures, and this is {base['task']}; leave them out.")
     axis = axis or over_fractions(sorted(set(request.fractions)), base.get("data", {}).get("use", 1.0))
-    experiment = _wanted(experiment, request)
     settings = _settings(request, experiment, axis, base)
+    experiment = _wanted(experiment, request)
     arm_tables = {
         arm.name: _filled(_arm_table(base, arm, experiment, settings), arm, experiment) for arm in experiment.arms
     }
@@ -62,8 +68,10 @@ def planned(request: Request, timed: Mapping[str, Table] | None = None) -> Plan:
     own = set(settings) | {one.partition("=")[0].strip() for one in request.vary}  # what someone has said
     if request.fractions and "train.epochs" not in own:
         tables = {cell: _longer(table, cell.at) for cell, table in tables.items()}
+    tables, minutes = _unclocked(tables)
     _same_examples(tables)
-    return Plan(experiment, axis, task.metric, tables, frozenset(own), timed)
+    _same_metric(arm_tables, task)
+    return Plan(experiment, axis, task.metric, tables, frozenset(own), minutes, timed)
 
 
 def _wanted(experiment: Experiment, request: Request) -> Experiment:
@@ -109,9 +117,31 @@ def seldom(table: Table) -> Table:
     return {**table, "train": {**train, "evaluate": often}}
 
 
+def _unclocked(tables: Mapping[Cell, Table]) -> tuple[dict[Cell, Table], float | None]:
+    """Recipes without how many minutes each training has, which the clock would end while others want the cores; and
+    how many all of them have together.
+    """
+    minutes = {cell: table.get("train", {}).get("minutes") for cell, table in tables.items()}
+    each = set(minutes.values())
+    if len(each) > 1:
+        names = " and ".join("none" if one is None else f"{one:g}" for one in each)
+        raise InputError(f"the recipes have {names} minutes (train.minutes); give --minutes, which is for all of them.")
+    (most,) = each
+    if most is None:
+        return dict(tables), None
+    without = {
+        cell: {**table, "train": {name: value for name, value in table["train"].items() if name != "minutes"}}
+        for cell, table in tables.items()
+    }
+    return without, most * len(tables)
+
+
 def _check(request: Request) -> None:
-    if request.seeds < 1:
-        raise InputError(f"--seeds {request.seeds} does not fit; it should be 1 or more.")
+    for option, value in (("--seeds", request.seeds), ("--workers", request.workers)):
+        if value is not None and value < 1:
+            raise InputError(f"{option} {value} does not fit; it should be 1 or more.")
+    if request.minutes is not None and request.minutes <= 0:
+        raise InputError(f"--minutes {request.minutes:g} does not fit; it should be more than 0.")
     if any(not 0 < one <= 1 for one in request.fractions):
         raise InputError("--fractions are parts of the data, above 0 and at most 1, such as 0.01 0.1 1.")
 
@@ -210,7 +240,8 @@ def _settings(request: Request, experiment: Experiment, axis: Axis, base: Table)
     override({}, request.settings)  # which says what is none
     settings = {one.partition("=")[0].strip(): one for one in request.settings}
     every = set.intersection(*(set(arm.fields) for arm in experiment.arms))
-    apart = {name for name in every if len({repr(arm.fields[name]) for arm in experiment.arms}) > 1}
+    some = {name for arm in experiment.arms for name in arm.fields if not name.startswith(("model.", "optim."))}
+    apart = {name for name in every | some if len({repr(arm.fields.get(name)) for arm in experiment.arms}) > 1}
     cut = axis.fields(axis.values[0])
     for name in settings:
         if any(name == one or name.startswith(f"{one}.") for one in apart) and experiment.name != "recipes":
@@ -242,21 +273,49 @@ def _arm_table(base: Table, arm: Arm, experiment: Experiment, settings: Mapping[
             table.pop("optim", None)  # nor what it was learned by
     rest = [text for name, text in settings.items() if name not in model or not experiment.shaped]
     values = {name: toml_value(text.partition("=")[2].strip()) for name, text in model.items()}
-    changed = next((name for name, value in values.items() if arm.fields.get(name, value) != value), None)
+    changed = next(
+        (name for name, value in values.items() if _sides(arm.fields.get(name, value)) != _sides(value)), None
+    )
     if changed is not None and experiment.shaped and "model.name" not in arm.fields:
         raise InputError(f"{arm.name!r} has {changed}={given[changed]!r} of its own; leave it out of --set.")
     return override(laid(table, given), rest)
 
 
+def _sides(value: Any) -> Any:
+    """Of pictures, as two numbers; anything else as it is."""
+    return [value, value] if isinstance(value, int) else list(value) if isinstance(value, tuple) else value
+
+
 def _same_examples(tables: Mapping[Cell, Table]) -> None:
-    """Whatever is compared is measured on the same."""
-    sources = dict[str, str]()
-    for cell, table in tables.items():
-        data = getattr(parse_recipe(table), "data", None)
-        sources.setdefault(repr([getattr(data, name, None) for name in MEASURED]), cell.arm.name)
-    if len(sources) > 1:
-        one, other, *_ = sources.values()
-        raise InputError(f"{one} and {other} are measured on different examples, and cannot be compared.")
+    """Whatever is compared is measured on the same, by a number of the same."""
+    parsed = {cell: parse_recipe(table) for cell, table in tables.items()}
+    of_tokens = any(_kind(recipe.model) is BERTConfig for recipe in parsed.values())
+    counted = (*COUNTED, *OF_TOKENS * of_tokens)
+    for names, what in ((EXAMPLES, "on different examples"), (counted, "by numbers of other things")):
+        kinds = dict[str, tuple[str, Any]]()
+        for cell, recipe in parsed.items():
+            fields = {name: getattr(getattr(recipe, "data", None), name, None) for name in names}
+            kinds.setdefault(repr(fields), (cell.arm.name, fields))
+        if len(kinds) > 1:
+            (one, own), (other, others), *_ = kinds.values()
+            differ = ", ".join(f"data.{name}" for name in names if own[name] != others[name])
+            raise InputError(f"{one} and {other} are measured {what} ({differ}), and cannot be compared.")
+
+
+def _same_metric(tables: Mapping[str, Table], task: Task) -> None:
+    """Whatever is compared is judged by one number, which in some tasks follows from the family of the model."""
+    firsts = {_kind(table.get("model", {})): name for name, table in tables.items()}
+    if isinstance(type(task).metric, Metric) or len(firsts) == 1:
+        return
+    for name in firsts.values():
+        own = _prepared(tables[name]).metric
+        if own != task.metric:
+            raise InputError(f"{name} is judged by {own.name}, others by {task.metric.name}; they cannot be compared.")
+
+
+def _kind(model: Mapping[str, Any]) -> Any:
+    """Of which family a model is; None where its name is left out."""
+    return known_as(model["name"])[0] if "name" in model else None
 
 
 def laid(table: Table, fields: Mapping[str, Any]) -> Table:

@@ -15,12 +15,12 @@ from vitrail.machine import cores
 LOOK = 0.05  # seconds between two looks at what has ended
 
 
-def run_all(folders: Sequence[Path], workers: int, environment: Mapping[str, str]) -> Generator[tuple[Path, int]]:
+def run_all(folders: Sequence[Path], workers: int) -> Generator[tuple[Path, int]]:
     """Each cell that has ended, and its status: so many run at a time, each on its part of the cores. If they are
     stopped, those that run are told, and write how far they came.
     """
     threads = str(max(1, cores() // workers))
-    given = {**os.environ, **environment, "OMP_NUM_THREADS": threads, "VITRAIL_PARENT": str(os.getpid())}
+    given = {**os.environ, "OMP_NUM_THREADS": threads, "VITRAIL_PARENT": str(os.getpid())}
     waiting, running = list(folders), dict[Path, subprocess.Popen[bytes]]()
     before = _interruptible()
     try:

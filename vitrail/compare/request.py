@@ -70,4 +70,9 @@ class Request:
 
     def wants(self, arm: str) -> bool:
         """Whether an arm is among those asked for."""
-        return not self.only or any(fnmatch(arm.lower(), pattern.lower()) for pattern in self.only)
+        return not self.only or any(_meant(arm.lower(), pattern.lower()) for pattern in self.only)
+
+
+def _meant(name: str, pattern: str) -> bool:
+    """Whether a name is meant by a pattern: names may have signs in them that patterns have too."""
+    return name == pattern or fnmatch(name, pattern)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from vitrail.data import find, idx_parts
+from vitrail.files import walk
 
 READ = 2**31  # bytes that are read to tell them from others; of more the sizes and times are taken
 PIECE = 2**20
@@ -62,8 +63,8 @@ def _files(path: Path) -> list[tuple[str, Path]]:
     pictures names too.
     """
     if path.is_dir():
-        some = path.iterdir() if idx_parts(path) else path.rglob("*")
-        there = [file for file in some if file.is_file() and not file.name.startswith(".")]
+        some = path.iterdir() if idx_parts(path) else walk(path)
+        there = [file for file in some if file.is_file()]
         return [(file.relative_to(path).as_posix(), file) for file in there]
     if path.suffix.lower() in (".csv", ".tsv") and path.is_file():
         return [(path.name, path), *((item.file.name, item.file) for item in find(path).items)]

@@ -11,6 +11,7 @@ OUT/cells/ARM/...    the runs
 import shutil
 import signal
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ class Others:
     """Cells that are there and were made by something else: finished ones, with what; and what is left of others."""
 
     finished: list[tuple[Cell, str]]
-    unfinished: list[Cell]
+    unfinished: list[tuple[Cell, str]]
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class Store:
 
     def others(self, marks: Mapping[Cell, Mark]) -> Others:
         """Cells whose numbers depend on something else than they would now."""
-        finished, unfinished = list[tuple[Cell, str]](), list[Cell]()
+        finished, unfinished = list[tuple[Cell, str]](), list[tuple[Cell, str]]()
         for cell, mark in marks.items():
             folder = self.path(cell)
             record = _table(folder / DONE) or (_table(_beside(folder, ASKED)) if folder.is_dir() else {})
@@ -73,7 +74,7 @@ class Store:
             if other is not None and self.done(cell):
                 finished.append((cell, other))
             elif other is not None:
-                unfinished.append(cell)
+                unfinished.append((cell, other))
         return Others(finished, unfinished)
 
     def remove(self, cells: Iterable[Cell]) -> None:
@@ -97,8 +98,10 @@ class Store:
         """What a cell said of its end; of one that could say nothing, how its process ended, and where to look."""
         path = _beside(self.path(cell), FAILED)
         if status is not None and not path.is_file():
-            log = _beside(self.path(cell), "log")
-            write_json(path, {"why": f"its process ended {_status(status)}; see {str(log)!r}"})
+            why = f"its process ended {_status(status)}; see {str(_beside(self.path(cell), 'log'))!r}"
+            with suppress(OSError):  # of a full disk, of which the cell may have died
+                write_json(path, {"why": why})
+            return why
         return str(_table(path).get("why", ""))
 
     def results(self, cells: Iterable[Cell]) -> list[Result]:

@@ -1,6 +1,6 @@
-"""What a comparison shows in a terminal."""
+"""The means of a comparison as a table, in a terminal and on its page."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from vitrail.tasks.task import Metric
@@ -13,8 +13,9 @@ def table_of(state: Mapping[str, Any]) -> Table:
     metric, places = Metric(**state["metric"]), state["axis"]["values"]
     at = [f">{metric.name}"] if len(places) == 1 else [f">{place:g}" for place in places]
     first = "arm" if len(places) == 1 else state["axis"]["name"]
+    most = seeds_of(state, metric.name)
     rows = [
-        [arm["name"], *(_mean(one, metric) for one in arm["means"][metric.name]), *costs]
+        [arm["name"], *(mean(one, metric.show, most) for one in arm["means"][metric.name]), *costs]
         for arm, costs in zip(state["arms"], _costs(state), strict=True)
     ]
     return [first, *at, *_columns(state)], rows
@@ -23,22 +24,34 @@ def table_of(state: Mapping[str, Any]) -> Table:
 def long_table_of(state: Mapping[str, Any]) -> Table:
     """The same for where that is too wide: a row for each arm and place, with an arm's name and costs in its first."""
     metric, rows = Metric(**state["metric"]), list[list[str]]()
+    most = seeds_of(state, metric.name)
     for arm, costs in zip(state["arms"], _costs(state), strict=True):
         means = [one for one in arm["means"][metric.name] if one is not None]
         for number, one in enumerate(means):
             blank = [""] * len(costs)
             rows.append(
-                [arm["name"] * (not number), f"{one['at']:g}", _mean(one, metric), *(blank if number else costs)]
+                [
+                    arm["name"] * (not number),
+                    f"{one['at']:g}",
+                    mean(one, metric.show, most),
+                    *(blank if number else costs),
+                ]
             )
     return ["arm...", f">{state['axis']['name']}", f">{metric.name}", *_columns(state)], rows
 
 
-def _mean(one: Mapping[str, Any] | None, metric: Metric) -> str:
-    """With half of its interval."""
+def mean(one: Mapping[str, Any] | None, show: Callable[[float], str], most: int) -> str:
+    """A mean and half of its interval; with how many seeds it is of, if others are of more."""
     if one is None:
         return "-"
-    half = "" if one["low"] is None else f" ± {metric.show((one['high'] - one['low']) / 2)}"
-    return f"{metric.show(one['value'])}{half}"
+    half = "" if one["low"] is None else f" ± {show((one['high'] - one['low']) / 2)}"
+    some = f" ({one['count']} seed{'s' * (one['count'] > 1)})" if one["count"] < most else ""
+    return f"{show(one['value'])}{half}{some}"
+
+
+def seeds_of(state: Mapping[str, Any], name: str) -> int:
+    """How many seeds the means of a number are of, at most."""
+    return max((one["count"] for arm in state["arms"] for one in arm["means"][name] if one), default=0)
 
 
 def _columns(state: Mapping[str, Any]) -> list[str]:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from vitrail.compare.table import mean, seeds_of, table_of
 from vitrail.report.charts import Line, line_chart
 from vitrail.report.intervals import Curve, Point, curves_chart, rows_chart, style
 from vitrail.report.page import write_page
@@ -75,65 +76,37 @@ def _followed(state: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _mean(one: Mapping[str, Any] | None, show: Any, most: int) -> str:
-    """A mean and half its interval; with how many seeds it is of, if others are of more."""
-    if one is None:
-        return ""
-    half = "" if one["low"] is None else f" ± {show((one['high'] - one['low']) / 2)}"
-    some = f" ({one['count']} seed{'s' * (one['count'] > 1)})" if one["count"] < most else ""
-    return f"{show(one['value'])}{half}{some}"
-
-
-def _most(state: Mapping[str, Any], name: str) -> int:
-    """How many seeds the means of a number are of, at most."""
-    return max(one["count"] for arm in state["arms"] for one in arm["means"][name] if one)
-
-
 def _means(state: Mapping[str, Any], metric: Metric) -> Table:
-    places = state["axis"]["values"]
-    rows, most = [], _most(state, metric.name)
-    for arm in state["arms"]:
-        cells = [_mean(one, metric.show, most) for one in arm["means"][metric.name]]
-        published = [] if not _published(state) else ["" if arm["published"] is None else f"{arm['published']:.2%}"]
-        costs = [f"{arm['parameters']:,}", f"{arm['multiply_adds'] / 1e6:,.2f} M", f"{arm['seconds']:,.0f}"]
-        rows.append([arm["name"], *cells, *published, *costs])
-    at = [f">{metric.name}"] if len(places) == 1 else [f">{state['axis']['name']} {place:g}" for place in places]
+    columns, rows = table_of(state)
     return Table(
         title=f"Means of {metric.name}",
         note="Over the seeds, with the half of the interval in which the mean of many more lies with 95 %."
-        if most > 1
+        if seeds_of(state, metric.name) > 1
         else "Of one seed, which has no intervals.",
         wide=True,
-        columns=(
-            "arm",
-            *at,
-            *([">in the paper"] if _published(state) else []),
-            ">parameters",
-            ">multiply-adds",
-            ">seconds",
-        ),
+        columns=columns,
         rows=rows,
     )
-
-
-def _published(state: Mapping[str, Any]) -> bool:
-    return any(arm["published"] is not None for arm in state["arms"])
 
 
 def _differences(state: Mapping[str, Any], metric: Metric) -> Table:
     scale, unit = (100, " points") if metric.percent else (1, "")
     references = list(dict.fromkeys(one["against"] for one in state["differences"]))
     several = len(references) > 1
+    counts = {one["mean"]["count"] for one in state["differences"]}
     rows = []
     for one in state["differences"]:
-        mean = one["mean"]
-        between = "" if mean["low"] is None else f"{scale * mean['low']:+.2f} to {scale * mean['high']:+.2f}"
+        average = one["mean"]
+        between = "" if average["low"] is None else f"{scale * average['low']:+.2f} to {scale * average['high']:+.2f}"
         verdict = {True: "differs", False: "noise", None: "not told by seeds"}[one["differs"]]
         place = [f"{one['at']:g}"] if len(state["axis"]["values"]) > 1 else []
         p_values = [_p_value(one["p_value"]), _p_value(one["corrected"])]
         against = [one["against"]] * several
-        rows.append([one["arm"], *against, *place, f"{scale * mean['value']:+.2f}{unit}", between, *p_values, verdict])
+        pairs = [f"{average['count']}"] if len(counts) > 1 else []
+        row = [one["arm"], *against, *place, *pairs, f"{scale * average['value']:+.2f}{unit}", between]
+        rows.append([*row, *p_values, verdict])
     place = [f">{state['axis']['name']}"] if len(state["axis"]["values"]) > 1 else []
+    place += [">pairs"] if len(counts) > 1 else []
     return Table(
         title="Against each other" if several else f"Against {''.join(references)}",
         note="Differences between cells of the same seed and the same examples, with the p-value of a paired t-test, "
@@ -153,8 +126,8 @@ def _more(state: Mapping[str, Any], metric: Metric) -> list[Table]:
     tables, places = [], state["axis"]["values"]
     for name in _charted(state, metric)[1:]:
         show = (lambda value: f"{value:.1%}") if name in state["percent"] else (lambda value: f"{value:.3g}")
-        most, arms = _most(state, name), [arm for arm in state["arms"] if any(arm["means"][name])]
-        rows = [[arm["name"], *(_mean(one, show, most) for one in arm["means"][name])] for arm in arms]
+        most, arms = seeds_of(state, name), [arm for arm in state["arms"] if any(arm["means"][name])]
+        rows = [[arm["name"], *(mean(one, show, most) for one in arm["means"][name])] for arm in arms]
         at = [f">{name}"] if len(places) == 1 else [f">{state['axis']['name']} {place:g}" for place in places]
         tables.append(Table(title=name[:1].upper() + name[1:], wide=True, columns=("arm", *at), rows=rows))
     return tables
