@@ -11,7 +11,7 @@ from scipy import stats
 from vitrail.compare.cells import DONE, Cell, Result, read_result
 from vitrail.compare.experiments import Arm, Experiment, over_fractions
 from vitrail.compare.findings import Findings
-from vitrail.compare.table import long_table_of, table_of
+from vitrail.compare.table import narrow_tables_of, table_of
 from vitrail.files import write_json
 from vitrail.report.compare import write_comparison
 from vitrail.tasks.task import Metric
@@ -164,16 +164,21 @@ def test_what_a_paper_has_stands_beside_it():
 
 
 def test_where_a_table_is_too_wide_it_has_a_row_for_each_place():
-    """With the same means, and the costs of each arm once."""
+    """With the same means; and the same costs in a table of their own."""
     state = findings({"one": (0.5, 0.6, 0.7), "two": (0.4, 0.5, 0.6)}).table()
     columns, rows = table_of(state)
-    long_columns, long_rows = long_table_of(state)
+    (mean_columns, means), (cost_columns, costs) = narrow_tables_of(state)
     assert len(rows) == 2
-    assert [row[2] for row in long_rows] == [mean for row in rows for mean in row[1:4]]
-    assert [row[0] for row in long_rows] == ["one", "", "", "two", "", ""]
-    assert [row[1] for row in long_rows] == 2 * ["0.01", "0.1", "1"]
-    assert columns[-3:] == long_columns[-3:] == [">parameters", ">multiply-adds", ">seconds"]
-    assert [row[3:] for row in long_rows[::3]] == [row[4:] for row in rows] == 2 * [["10", "1.0 M", "1"]]
+    assert mean_columns == ["arm...", ">fraction of the data", ">accuracy"]
+    assert [row[2] for row in means] == [mean for row in rows for mean in row[1:4]]
+    assert [row[0] for row in means] == ["one", "", "", "two", "", ""]
+    assert [row[1] for row in means] == 2 * ["0.01", "0.1", "1"]
+    assert columns[-3:] == cost_columns[1:] == [">parameters", ">multiply-adds", ">seconds"]
+    assert [row[1:] for row in costs] == [row[4:] for row in rows] == 2 * [["10", "1.0 M", "1"]]
+    once = findings({"one": (0.5,), "two": (0.6,)}, places=(1.0,)).table()
+    (columns, rows), _ = narrow_tables_of(once)
+    assert columns == ["arm...", ">accuracy"]
+    assert [row[1] for row in rows] == [row[1] for row in table_of(once)[1]]
 
 
 def test_the_numbers_are_a_line_for_each_cell(tmp_path):

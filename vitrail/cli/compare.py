@@ -139,12 +139,12 @@ def _lines(columns: list[str], rows: list[list[str]]) -> "Table":
 
 
 def _show(state: Mapping[str, Any]) -> None:
-    """The means as a table, and what they say; in a terminal that is too narrow for it, as one of more rows."""
-    from vitrail.compare.table import long_table_of, table_of
+    """The means as a table, and what they say; in a terminal that is too narrow for it, as two of more rows."""
+    from vitrail.compare.table import narrow_tables_of, table_of
 
-    console = results()
-    wide, several = _lines(*table_of(state)), len(state["axis"]["values"]) > 1
+    console, wide = results(), _lines(*table_of(state))
     fits = console.measure(wide, options=console.options.update(width=WIDE)).maximum <= console.width
-    console.print(_lines(*long_table_of(state)) if several and not fits else wide)
+    for one in [wide] if fits else [_lines(*narrow) for narrow in narrow_tables_of(state)]:
+        console.print(one)
     for sentence in state["sentences"]:
         tell(sentence)

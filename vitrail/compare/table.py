@@ -21,23 +21,19 @@ def table_of(state: Mapping[str, Any]) -> Table:
     return [first, *at, *_columns(state)], rows
 
 
-def long_table_of(state: Mapping[str, Any]) -> Table:
-    """The same for where that is too wide: a row for each arm and place, with an arm's name and costs in its first."""
-    metric, rows = Metric(**state["metric"]), list[list[str]]()
-    most = seeds_of(state, metric.name)
-    for arm, costs in zip(state["arms"], _costs(state), strict=True):
-        means = [one for one in arm["means"][metric.name] if one is not None]
-        for number, one in enumerate(means):
-            blank = [""] * len(costs)
-            rows.append(
-                [
-                    arm["name"] * (not number),
-                    f"{one['at']:g}",
-                    mean(one, metric.show, most),
-                    *(blank if number else costs),
-                ]
-            )
-    return ["arm...", f">{state['axis']['name']}", f">{metric.name}", *_columns(state)], rows
+def narrow_tables_of(state: Mapping[str, Any]) -> tuple[Table, Table]:
+    """The same for where that is too wide: means in a row for each arm and place, and what arms cost by themselves."""
+    metric, several = Metric(**state["metric"]), len(state["axis"]["values"]) > 1
+    most, rows = seeds_of(state, metric.name), list[list[str]]()
+    for arm in state["arms"]:
+        there = [one for one in arm["means"][metric.name] if one is not None]
+        for number, one in enumerate(there):
+            place = [f"{one['at']:g}"] * several
+            rows.append([arm["name"] * (not number), *place, mean(one, metric.show, most)])
+    means = (["arm...", *[f">{state['axis']['name']}"] * several, f">{metric.name}"], rows)
+    names = [arm["name"] for arm in state["arms"]]
+    costs = [[name, *costs] for name, costs in zip(names, _costs(state), strict=True)]
+    return means, (["arm...", *_columns(state)], costs)
 
 
 def mean(one: Mapping[str, Any] | None, show: Callable[[float], str], most: int) -> str:
