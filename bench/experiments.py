@@ -1,6 +1,6 @@
 """The papers' experiments on digits, Fashion-MNIST and solar cells: what docs/experiments.md shows.
 
-.venv/bin/python bench/experiments.py WORK [NAME ...]        # all of them take about 100 minutes on two cores
+.venv/bin/python bench/experiments.py WORK [NAME ...]        # all of them take about two hours on two cores
 
 Each is a `vitrail compare`, and goes on where it was stopped. Its figure goes into docs/experiments, its numbers into
 bench/results/compare, a line for each cell, and its table is printed.
@@ -29,7 +29,7 @@ COMMANDS = {
     "--only ViT --only 'residual*' --only 'hybrid, as many parameters'",
     "models-cells": "models cells.csv --image 32 --fractions 0.3 1 --seeds 3 --minutes 10 --only ViT "
     "--only 'residual*'",
-    "generative-digits": "generative digits --fractions 0.03 0.1 0.3 1 --seeds 5 --minutes 5",
+    "generative-digits": "generative digits --fractions 0.03 0.1 0.3 1 --seeds 5",
     "generative-fashion": f"generative fashion --fractions 0.003 0.01 0.03 0.1 --seeds 3 --minutes 6 {SMALL} "
     "--set model.stem=patch",
     "positions-digits": "positions digits --fractions 0.1 0.3 1 --seeds 5 --minutes 6",

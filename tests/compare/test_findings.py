@@ -176,6 +176,8 @@ def test_where_a_table_is_too_wide_it_has_a_row_for_each_place():
     assert columns[-3:] == cost_columns[1:] == [">parameters", ">multiply-adds", ">seconds"]
     assert [row[1:] for row in costs] == [row[4:] for row in rows] == 2 * [["10", "1.0 M", "1"]]
     once = findings({"one": (0.5,), "two": (0.6,)}, places=(1.0,)).table()
+    once["arms"][1]["multiply_adds"] = 640  # of a Gaussian for each class: nothing in millions
+    assert [row[-2] for row in table_of(once)[1]] == ["1.0 M", "640"]
     (columns, rows), _ = narrow_tables_of(once)
     assert columns == ["arm...", ">accuracy"]
     assert [row[1] for row in rows] == [row[1] for row in table_of(once)[1]]

@@ -61,11 +61,16 @@ def _costs(state: Mapping[str, Any]) -> list[list[str]]:
         [
             *([("" if (paper := arm["published"]) is None else metric.show(paper))] if _published(state) else []),
             f"{arm['parameters']:,}",
-            f"{arm['multiply_adds'] / 1e6:,.1f} M",
+            _millions(arm["multiply_adds"]),
             f"{arm['seconds']:,.0f}",
         ]
         for arm in state["arms"]
     ]
+
+
+def _millions(count: int) -> str:
+    """So many, in millions where they are."""
+    return f"{count / 1e6:,.1f} M" if count >= 10**5 else f"{count:,}"
 
 
 def _published(state: Mapping[str, Any]) -> bool:
