@@ -32,7 +32,7 @@ COMMANDS = {
     "generative-digits": "generative digits --fractions 0.03 0.1 0.3 1 --seeds 5",
     "generative-fashion": f"generative fashion --fractions 0.003 0.01 0.03 0.1 --seeds 3 --minutes 6 {SMALL} "
     "--set model.stem=patch",
-    "positions-digits": "positions digits --fractions 0.1 0.3 1 --seeds 5 --minutes 6",
+    "positions-digits": "positions digits --fractions 0.3 1 --seeds 5",
     "positions-fashion": f"positions fashion --fractions 0.03 --seeds 5 --minutes 7 {SMALL}",
     "kernels-digits": "kernels digits --seeds 5 --minutes 2.5",
     "patches-digits": "patches digits --seeds 5 --minutes 2.5",
