@@ -18,6 +18,8 @@ from PIL import Image
 from texts import TEXT, write_text
 
 from vitrail.compare import compare
+from vitrail.compare.cell import WRONG
+from vitrail.compare.cell import main as cell_process
 from vitrail.compare.cells import cells
 from vitrail.compare.comparison import Comparison
 from vitrail.compare.experiments import Arm, Base, experiments, over_fractions, varied
@@ -143,6 +145,22 @@ def test_a_cell_whose_process_was_killed_is_named(tmp_path, monkeypatch):
     assert state["sentences"] == ["No cell has come to a number yet."]
     for why in state["failed"].values():
         assert re.match(r"its process ended by SIGKILL, as where memory runs out; see '.*\.log'", why)
+
+
+def test_a_cell_whose_number_is_none_has_failed(done, tmp_path):
+    """Such as a loss that is infinite: a mean over the others would be another arm's."""
+    shutil.copytree(done / "cells" / "model.depth=1", tmp_path / "arm")
+    folder = tmp_path / "arm" / "0.3-seed-0"
+    (folder / "cell.json").unlink()
+    asked = folder.with_name(f"{folder.name}.asked.json")
+    about = read_json(folder / "config.json")
+    write_json(folder / "config.json", {**about, "result": {**about["result"], "accuracy": float("inf")}})
+    assert cell_process(folder) == WRONG
+    assert read_json(folder.with_name(f"{folder.name}.failed.json")) == {"why": "its accuracy is no number."}
+    assert not (folder / "cell.json").exists()
+    write_json(folder / "config.json", about)
+    assert cell_process(folder) == 0
+    assert read_json(folder / "cell.json")["by"] == read_json(asked)["by"]
 
 
 def test_some_arms_alone_are_run_and_others_are_added(tmp_path, monkeypatch):

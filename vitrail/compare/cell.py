@@ -5,6 +5,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from functools import partial
+from math import isfinite, nan
 from pathlib import Path
 
 from vitrail.compare.cells import ASKED, DONE, FAILED, code
@@ -48,6 +49,8 @@ def run_cell(folder: Path) -> None:
         measured = partial(_measured, names=asked["measures"], task=task)
         values |= measured(weights)
         moments = {step: measured(kept.weights()) for step, kept in run.history.items()} if asked["followed"] else {}
+    if not isfinite(values.get(asked["metric"], nan)):
+        raise InputError(f"its {asked['metric']} is no number.")
     counted = cost_of(weights.config)
     numbers = {
         "values": values,

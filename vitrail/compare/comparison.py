@@ -241,7 +241,7 @@ class Comparison:
 
     def _run(self, tables: Tables, marks: Mapping[Cell, Mark], todo: Sequence[Cell]) -> None:
         """Run cells, several at a time; those that fail are named, and the others go on."""
-        more = {**self._measured, "command": self.command}
+        more = {**self._measured, "metric": self.plan.metric.name, "command": self.command}
         folders = {self.store.ask(cell, tables[cell], marks[cell], **more): cell for cell in todo}
         written = time.monotonic()
         ended = run_all(list(folders), self.workers)
