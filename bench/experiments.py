@@ -24,7 +24,7 @@ FIGURES, NUMBERS = ROOT / "docs" / "experiments", ROOT / "bench" / "results" / "
 SMALL = "--set model.width=48 --set model.depth=3 --set model.hidden=96"
 COMMANDS = {
     "norms-digits": "norms digits --seeds 5 --minutes 26",
-    "models-digits": "models digits --fractions 0.03 0.1 0.3 1 --seeds 5 --minutes 10",
+    "models-digits": "models digits --fractions 0.03 0.1 0.3 1 --seeds 3",
     "models-fashion": f"models fashion --fractions 0.003 0.03 0.1 --seeds 3 --minutes 15 {SMALL} "
     "--only ViT --only 'residual*' --only 'hybrid, as many parameters'",
     "models-cells": "models cells.csv --image 32 --fractions 0.3 1 --seeds 3 --minutes 10 --only ViT "
@@ -33,12 +33,11 @@ COMMANDS = {
     "generative-fashion": f"generative fashion --fractions 0.003 0.01 0.03 0.1 --seeds 3 --minutes 6 {SMALL} "
     "--set model.stem=patch",
     "positions-digits": "positions digits --fractions 0.3 1 --seeds 5",
-    "positions-fashion": f"positions fashion --fractions 0.03 --seeds 5 --minutes 7 {SMALL}",
-    "kernels-digits": "kernels digits --seeds 5 --minutes 2.5",
-    "patches-digits": "patches digits --seeds 5 --minutes 2.5",
-    "heads-digits": "heads digits --seeds 5 --minutes 2.5",
-    "depth-digits": "depth digits --seeds 5 --minutes 2.5",
-    "augment-digits": "augment digits --seeds 5 --minutes 2.5",
+    "kernels-digits": "kernels digits --seeds 3",
+    "patches-digits": "patches digits --seeds 3",
+    "heads-digits": "heads digits --seeds 3",
+    "depth-digits": "depth digits --seeds 3",
+    "augment-digits": "augment digits --seeds 3",
 }
 
 
@@ -57,6 +56,8 @@ def keep(name: str, folder: Path) -> None:
     for home in (FIGURES, NUMBERS):
         home.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(folder / "compare.png", FIGURES / f"{name}.png")
+    for picture in folder.glob("positions-*.png"):
+        shutil.copyfile(picture, FIGURES / f"{name}{picture.name.removeprefix('positions')}")
     shutil.copyfile(folder / "compare.csv", NUMBERS / f"{name}.csv")
     state = json.loads((folder / "compare.json").read_text())
     columns, rows = table_of(state)
