@@ -152,6 +152,10 @@ def test_what_was_followed_is_a_mean_over_the_seeds(tmp_path):
     assert "one: off" in page
     assert "two: off" not in page
     assert "No one." in page
+    assert "of their epochs" not in page
+    results = [replace(one, part="test", tested=9) for one in found.results]
+    cut = {**state, **replace(found, results=results).table(), "pace": 0.25}
+    assert "All have 25% of their epochs" in write_comparison(tmp_path / "cut.html", cut).read_text()
 
 
 def test_what_a_paper_has_stands_beside_it():

@@ -53,8 +53,16 @@ def _measured(state: Mapping[str, Any]) -> str:
     kept = " Each run keeps the best of its models by the same examples." if on["part"] == "validation" else ""
     return (
         f"All are measured on the same {on['tested']:,} examples ({on['part']}). Intervals and tests are over seeds: "
-        f"how far these examples stand for others is not in them.{kept}"
+        f"how far these examples stand for others is not in them.{kept}{_cut(state)}"
     )
+
+
+def _cut(state: Mapping[str, Any]) -> str:
+    """What it means that trainings are cut, where they are."""
+    pace = state.get("pace")
+    if pace is None or pace >= 1:
+        return ""
+    return f" All have {pace:.0%} of their epochs (--minutes): what is ahead may be what learns faster."
 
 
 def _chart(state: Mapping[str, Any], name: str, *, percent: bool) -> Any:
