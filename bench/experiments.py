@@ -16,7 +16,7 @@ from pathlib import Path
 
 from photos import split_table
 
-from vitrail.compare.table import table_of
+from vitrail.report.compare_table import table_of
 
 ROOT = Path(__file__).parent.parent
 FIGURES, NUMBERS = ROOT / "docs" / "experiments", ROOT / "bench" / "results" / "compare"

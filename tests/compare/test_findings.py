@@ -11,9 +11,9 @@ from scipy import stats
 from vitrail.compare.cells import DONE, Cell, Result, read_result
 from vitrail.compare.experiments import Arm, Experiment, over_fractions
 from vitrail.compare.findings import Findings
-from vitrail.compare.table import narrow_tables_of, table_of
 from vitrail.files import write_json
 from vitrail.report.compare import write_comparison
+from vitrail.report.compare_table import narrow_tables_of, table_of
 from vitrail.tasks.task import Metric
 
 PLACES = (0.01, 0.1, 1.0)

@@ -117,6 +117,7 @@ def test_numbers_on_the_way_end_as_those_at_the_end(tmp_path):
         "recipe": recipe,
         "measures": ["batch_statistics"],
         "followed": True,
+        "metric": "accuracy",
         "command": "",
         "by": {"code": code()},
     }

@@ -140,7 +140,7 @@ def _lines(columns: list[str], rows: list[list[str]]) -> "Table":
 
 def _show(state: Mapping[str, Any]) -> None:
     """The means as a table, and what they say; in a terminal that is too narrow for it, as two of more rows."""
-    from vitrail.compare.table import narrow_tables_of, table_of
+    from vitrail.report.compare_table import narrow_tables_of, table_of
 
     console, wide = results(), _lines(*table_of(state))
     fits = console.measure(wide, options=console.options.update(width=WIDE)).maximum <= console.width

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from vitrail.compare.table import mean, seeds_of, table_of
 from vitrail.report.charts import Line, line_chart
+from vitrail.report.compare_table import mean, seeds_of, table_of
 from vitrail.report.intervals import Curve, Point, curves_chart, rows_chart, style
 from vitrail.report.page import write_page
 from vitrail.tasks.sections import Table
