@@ -263,7 +263,8 @@ def test_every_experiment_is_of_recipes_that_can_be(name, fields):
     for cell, table in plan.tables.items():
         recipe = parse_recipe(table)
         given = {key: value for key, value in recipe.model.items() if key != "name"}
-        configure(recipe.model.get("name", "vit"), **{"classes": 10, **given})
+        config = configure(recipe.model.get("name", "vit"), **{"classes": 10, **given})
+        assert cost_of(config).parameters > 0  # which is counted before cells begin
         assert recipe.train.seed == cell.seed
 
 

@@ -1,5 +1,6 @@
 """Attention whose weights are products, so that keys and values are summed once: linear, and of low rank."""
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar
 
 import torch
@@ -14,6 +15,12 @@ from vitrail.errors import InputError
 CHUNK = 128  # tokens of a causal sequence that are compared pair by pair
 
 
+def _as_given(device: str) -> AbstractContextManager[Any]:
+    """Numbers stay of the kind they are, where a device would have them in another: one without memory has none."""
+    known = torch.amp.is_autocast_available(device)
+    return torch.autocast(device, enabled=False) if known else nullcontext()
+
+
 @kernels.add("linear")
 class Linear(Kernel):
     """phi(q) phi(k)^T v / phi(q) sum phi(k), phi(x) = elu(x) + 1 (Katharopoulos et al. 2020).
@@ -25,7 +32,7 @@ class Linear(Kernel):
         if mask.window is not None or mask.bias is not None:
             return self.pattern(q, k, mask) @ v
         kind = v.dtype
-        with torch.autocast(q.device.type, enabled=False):
+        with _as_given(q.device.type):
             q, k, v = (x if x.dtype == torch.float64 else x.float() for x in (q, k, v))
             q, k = _features(q), _features(k)
             if mask.present is not None:
