@@ -1,6 +1,6 @@
 """The papers' experiments on digits, Fashion-MNIST and solar cells: what docs/experiments.md shows.
 
-.venv/bin/python bench/experiments.py WORK [NAME ...]        # all of them take about 110 minutes on two cores
+.venv/bin/python bench/experiments.py WORK [NAME ...]        # all of them take about two hours on two cores
 
 Each is a `vitrail compare`, and goes on where it was stopped. Its figure goes into docs/experiments, its numbers into
 bench/results/compare, a line for each cell, and its table is printed.
@@ -35,6 +35,7 @@ COMMANDS = {
     "positions-digits": "positions digits --fractions 0.3 1 --seeds 5",
     "patches-digits": "patches digits --seeds 3",
     "depth-digits": "depth digits --seeds 3",
+    "kernels-digits": "kernels digits --seeds 3",
 }
 
 
