@@ -89,26 +89,22 @@ def test_nothing_is_run_twice_and_more_seeds_add_cells(done, monkeypatch):
 
 def test_what_is_not_comparable_is_not_mixed_in_silence(done, tmp_path, monkeypatch, capsys):
     asked = Request(("digits",), 2, vary=("model.depth=1,2",), settings=tuple(f"{k}={v}" for k, v in TINY.items()))
-    cell = done / "cells" / "model.depth=1" / "0.3-seed-0" / "cell.json"
+    out = Path(shutil.copytree(done, tmp_path / "c"))
+    cell = out / "cells" / "model.depth=1" / "0.3-seed-0" / "cell.json"
     whole = read_json(cell)
     for name in ("code", "data", "recipe"):
         write_json(cell, {**whole, "by": {**whole["by"], name: "other"}})
         with pytest.raises(InputError, match=rf"by other {name}.*--again"):
-            Comparison(asked, done, quiet=True).run()
-    write_json(cell, whole)
-    asked_of = cell.parent.with_name(f"{cell.parent.name}.asked.json")
-    begun = read_json(asked_of)
-    cell.unlink()
-    write_json(asked_of, {**begun, "by": {**begun["by"], "code": "other"}})
-    monkeypatch.setattr("vitrail.compare.comparison.run_all", lambda *_: (one for one in ()))
-    shutil.copytree(done, tmp_path / "c")
-    Comparison(asked, tmp_path / "c").run()
-    assert "model.depth=1/0.3-seed-0 was begun by other code, and begins anew" in capsys.readouterr().err
-    assert not (tmp_path / "c" / cell.parent.relative_to(done)).exists()
-    write_json(cell, whole)
-    write_json(asked_of, begun)
+            Comparison(asked, out, quiet=True).run()
     with pytest.raises(InputError, match="holds another comparison"):
-        Comparison(Request(("digits",), vary=("model.depth=1,3",)), done, quiet=True).run()
+        Comparison(Request(("digits",), vary=("model.depth=1,3",)), out, quiet=True).run()
+    begun = cell.parent.with_name(f"{cell.parent.name}.asked.json")
+    cell.unlink()
+    write_json(begun, {**read_json(begun), "by": {**whole["by"], "code": "other"}})
+    monkeypatch.setattr("vitrail.compare.comparison.run_all", lambda *_: (one for one in ()))
+    Comparison(asked, out).run()
+    assert "model.depth=1/0.3-seed-0 was begun by other code, and begins anew" in capsys.readouterr().err
+    assert not cell.parent.exists()
 
 
 def test_a_cell_that_fails_is_named_and_the_others_go_on(tmp_path):

@@ -10,10 +10,12 @@ from vitrail.compare.plan import planned
 from vitrail.compare.request import Request
 from vitrail.compare.sources import placeless
 from vitrail.distributed import world
+from vitrail.families import configure, cost_of
 from vitrail.runs import Run
 from vitrail.tasks import parse_recipe
 from vitrail.tasks.registry import tasks
 from vitrail.training import Job
+from vitrail.training.estimates import Forecast
 
 
 def test_cells_one_after_the_other_and_several_at_a_time():
@@ -61,6 +63,23 @@ def test_what_is_fitted_at_once_has_no_epochs_to_cut():
     assert found.of(3) == found.seconds
     wrong = expected({**gaussian[0], "model": {"name": "vit", "depth": -1}}, 2)
     assert "depth" in wrong.wrong
+
+
+def test_numbers_more_and_models_kept_are_counted(monkeypatch):
+    """The time of measurements at the end; and models kept on the way, which stay, or are removed once they were
+    measured.
+    """
+    found = Forecast(0.01, 2.0, 10.0, 0, None)
+    monkeypatch.setattr("vitrail.compare.forecasts.forecast", lambda _: found)
+    monkeypatch.setattr("vitrail.compare.forecasts.step_seconds", lambda _: None)
+    table = tables("train.keep=3")[0]
+    plain, measured = expected(table, 1), expected(table, 1, 2)
+    followed = expected(table, 1, 2, followed=True)
+    assert measured.seconds - plain.seconds >= 2 * 2 * found.measurement
+    assert followed.seconds - measured.seconds == pytest.approx(3 * 2 * 2 * found.measurement)
+    assert measured.seconds - measured.start == pytest.approx(plain.seconds - plain.start)  # which epochs do not change
+    weights = 4 * cost_of(configure("vit-pico/2", classes=10, stem="early", depth=1, image=8, channels=1)).parameters
+    assert plain.room - followed.room == followed.meanwhile - plain.meanwhile == 3 * weights
 
 
 def test_a_recipe_is_the_same_wherever_its_files_are():
