@@ -347,6 +347,10 @@ def test_what_is_counted_otherwise_is_not_compared(tmp_path):
         planned(Request(("igpt",), vary=("data.colours=8,32",)))
     text = write_text(tmp_path / "some.txt")
     settings = tuple(f"{name}={value}" for name, value in TEXT.items() if name not in ("model.name", "model.causal"))
+    bert = (*settings, "model.name=bert")
+    for vary, field in (("hidden.rate=0.15,0.4", "hidden.rate"), ("data.vocabulary=100,200", "data.vocabulary")):
+        with pytest.raises(InputError, match=rf"by numbers of other things \({re.escape(field)}\)"):
+            planned(Request((text,), vary=(vary,), settings=bert))
     with pytest.raises(InputError, match=r"judged by (nats|loss), others by (nats|loss)"):
         planned(Request((text,), vary=("model.name=gpt,bert",), settings=settings))
 

@@ -18,11 +18,30 @@ from vitrail.tasks import parse_recipe, read_recipe
 from vitrail.tasks.registry import tasks
 from vitrail.tasks.task import Metric, Task
 
-# Fields of the data that say which examples a model is measured on, and what is counted there: what is compared has
+# Fields that say which examples a model is measured on, and what is counted there: what is compared has
 # the same.
-EXAMPLES = ("source", "path", "files", "validation", "test", "seed", "fraction", "reverse", "longest")
-COUNTED = ("measure", "colours", "size", "hidden", "layout", "column")
-OF_TOKENS = ("tokens", "vocabulary")  # and where a number is one of tokens, not of characters
+EXAMPLES = (
+    "data.source",
+    "data.path",
+    "data.files",
+    "data.validation",
+    "data.test",
+    "data.seed",
+    "data.fraction",
+    "data.reverse",
+    "data.longest",
+)
+COUNTED = ("data.measure", "data.colours", "data.size", "data.hidden", "data.layout", "data.column")
+# and where a number is one of hidden tokens, not of characters
+OF_TOKENS = (
+    "data.tokens",
+    "data.vocabulary",
+    "hidden.words",
+    "hidden.rate",
+    "hidden.masked",
+    "hidden.other",
+    "hidden.next",
+)
 SHOWN = ("image", "channels")
 LOOKS = 5  # on the way of a cell, at most
 # Fields that are chosen by the clock, or by what a machine is good at, where there are weights.
@@ -294,12 +313,18 @@ def _same_examples(tables: Mapping[Cell, Table]) -> None:
     for names, what in ((EXAMPLES, "on different examples"), (counted, "by numbers of other things")):
         kinds = dict[str, tuple[str, Any]]()
         for cell, recipe in parsed.items():
-            fields = {name: getattr(getattr(recipe, "data", None), name, None) for name in names}
+            fields = {path: _field(recipe, path) for path in names}
             kinds.setdefault(repr(fields), (cell.arm.name, fields))
         if len(kinds) > 1:
             (one, own), (other, others), *_ = kinds.values()
-            differ = ", ".join(f"data.{name}" for name in names if own[name] != others[name])
+            differ = ", ".join(path for path in names if own[path] != others[path])
             raise InputError(f"{one} and {other} are measured {what} ({differ}), and cannot be compared.")
+
+
+def _field(recipe: Any, path: str) -> Any:
+    """A field of a recipe; None where it has none of that name."""
+    section, name = path.split(".")
+    return getattr(getattr(recipe, section, None), name, None)
 
 
 def _same_metric(tables: Mapping[str, Table], task: Task) -> None:
